@@ -55,13 +55,13 @@ impl Default for Scrapes {
 }
 
 impl Scrapes {
-    /// Values have changed for the last time, as far as is known.
-    pub fn changed(&self) {
+    /// Notes that values have changed, for the last time as far as is known.
+    pub fn note_change(&self) {
         self.times.lock().changed = Instant::now();
     }
 
     /// The page, for a scraper that reads it now, and gives up after `patience`. `make` makes it about once a
-    /// second at most, however often it is read, and again after values have [changed](Self::changed).
+    /// second at most, however often it is read, and again after values have [changed](Self::note_change).
     ///
     /// A scraper that has given up has not read the page: it throws away what still arrives.
     pub async fn read<F: Future<Output = String>>(
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(read().await, "0");
         advance(KEPT / 2).await;
         assert_eq!(read().await, "0");
-        scrapes.changed();
+        scrapes.note_change();
         advance(KEPT / 2).await;
         assert_eq!(read().await, "1");
         assert_eq!(read().await, "1");
@@ -188,14 +188,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_scraper_the_end_waits_for_no_scrape() {
         let scrapes = Scrapes::default();
-        scrapes.changed();
+        scrapes.note_change();
         assert_eq!(waits(scrapes, None).await, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_value_that_was_scraped_needs_no_other_scrape() {
         let scrapes = Scrapes::default();
-        scrapes.changed();
+        scrapes.note_change();
         advance(INTERVAL).await;
         scrape(&scrapes).await;
         assert_eq!(waits(scrapes, None).await, Duration::ZERO);
@@ -208,7 +208,7 @@ mod tests {
         advance(INTERVAL).await;
         scrape(&scrapes).await;
         advance(INTERVAL / 3).await;
-        scrapes.changed();
+        scrapes.note_change();
         assert_eq!(waits(scrapes, Some(INTERVAL * 2 / 3)).await, INTERVAL * 2 / 3);
     }
 
@@ -218,7 +218,7 @@ mod tests {
         scrape(&scrapes).await;
         advance(INTERVAL).await;
         scrape(&scrapes).await;
-        scrapes.changed();
+        scrapes.note_change();
         assert_eq!(waits(scrapes, None).await, 2 * INTERVAL);
     }
 
@@ -226,10 +226,10 @@ mod tests {
     async fn after_one_scrape_the_interval_is_unknown_and_the_next_is_waited_for() {
         let (scraped_once, long_ago) = (Scrapes::default(), Scrapes::default());
         scrape(&scraped_once).await;
-        scraped_once.changed();
+        scraped_once.note_change();
         assert_eq!(waits(scraped_once, None).await, WAIT_MAX);
         scrape(&long_ago).await;
-        long_ago.changed();
+        long_ago.note_change();
         assert_eq!(waits(long_ago, Some(INTERVAL)).await, INTERVAL);
     }
 
@@ -248,7 +248,7 @@ mod tests {
         };
         scrape(&scrapes).await;
         advance(INTERVAL).await;
-        scrapes.changed();
+        scrapes.note_change();
         let changed = Instant::now();
         let scrapes_twice = async {
             sleep(INTERVAL / 3).await;

@@ -92,7 +92,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let graceful = async {
         signalled.await;
         // The counters may have changed until now, since no packet is known to be the last.
-        agent.metrics.scrapes.changed();
+        agent.metrics.scrapes.note_change();
         agent
             .metrics
             .scrapes
@@ -126,7 +126,7 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
 
 async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, RefusedCall> {
     // The conductor asks after each trial. A page from before would lack the end of the trial.
-    agent.metrics.scrapes.changed();
+    agent.metrics.scrapes.note_change();
     let emulation = agent.emulation.clone();
     let (instance, state) = blocking(move || Ok(emulation.lock().verified())).await?;
     Ok(Json(LinkStatus {

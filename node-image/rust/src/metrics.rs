@@ -230,7 +230,7 @@ impl LastCell {
         });
     }
 
-    fn ended(&self) {
+    fn end(&self) {
         if let Some(last) = &mut *self.0.lock() {
             last.in_progress = false;
         }
@@ -299,14 +299,14 @@ impl TrialMetrics {
     }
 
     /// Sets the number of open circuits.
-    pub(crate) fn circuits(&self, count: u64) {
+    pub(crate) fn set_circuits(&self, count: u64) {
         let Some(to) = &self.0 else { return };
         let circuits = to.families.circuits.get_or_create(&to.of);
         circuits.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Counts a refusal by a relay.
-    pub(crate) fn refused(&self, what: &'static str, status: &'static str) {
+    pub(crate) fn count_refusal(&self, what: &'static str, status: &'static str) {
         let Some(to) = &self.0 else { return };
         let of = to.of.clone();
         let labels = RefusedLabels { of, what, status };
@@ -314,7 +314,7 @@ impl TrialMetrics {
     }
 
     /// Sets the number of streams that echoed in the last interval.
-    pub(crate) fn echoing(&self, streams: u64) {
+    pub(crate) fn set_echoing(&self, streams: u64) {
         let Some(to) = &self.0 else { return };
         let streams = i64::try_from(streams).unwrap_or(i64::MAX);
         to.families.echoing.get_or_create(&to.of).set(streams);
@@ -352,7 +352,7 @@ impl TrialMetrics {
     }
 
     /// Counts the trial as ended.
-    pub(crate) fn ended(&self, failure: Option<Reason>) {
+    pub(crate) fn count_end(&self, failure: Option<Reason>) {
         let Some(to) = &self.0 else { return };
         let outcome = failure.map_or("Completed", name);
         let labels = TrialOutcome {
@@ -360,8 +360,8 @@ impl TrialMetrics {
             outcome,
         };
         to.families.trials.get_or_create(&labels).inc();
-        self.echoing(0);
-        to.families.cell.ended();
-        to.families.scrapes.changed();
+        self.set_echoing(0);
+        to.families.cell.end();
+        to.families.scrapes.note_change();
     }
 }

@@ -238,7 +238,7 @@ impl Series {
         all.add(&recent)
             .expect("a recorder that resizes takes every value");
         let echoing_streams = self.counters.echoing.take();
-        self.metrics.echoing(echoing_streams);
+        self.metrics.set_echoing(echoing_streams);
         let quantile = |quantile| {
             let nanoseconds = (!recent.is_empty()).then(|| recent.value_at_quantile(quantile));
             nanoseconds.map(|nanoseconds| nanoseconds as f64 / 1e9)

@@ -225,7 +225,7 @@ impl RunningTrial {
         // After all counts, so that the next scrape includes everything.
         self.observer
             .metrics
-            .ended(failure.as_ref().map(|failure| failure.reason));
+            .count_end(failure.as_ref().map(|failure| failure.reason));
         let outcome = Outcome {
             failure,
             measured,

@@ -158,7 +158,7 @@ impl Exporter {
         }
         *metrics.current.lock() = None;
         metrics.ended.lock().push(view);
-        metrics.scrapes.changed();
+        metrics.scrapes.note_change();
     }
 
     /// A node was started, possibly in place of a lost one.

@@ -125,14 +125,14 @@ func (t *Trial) Add(sent, received, connections, streams, operations, failures u
 // Stack is where go-libp2p registers its own metrics.
 func (t *Trial) Stack() prometheus.Registerer { return t.metrics.stack }
 
-// Echoing sets the number of streams that echoed in the last interval.
-func (t *Trial) Echoing(streams uint64) { t.metrics.echoing.With(t.of).Set(float64(streams)) }
+// SetEchoing sets the number of streams that echoed in the last interval.
+func (t *Trial) SetEchoing(streams uint64) { t.metrics.echoing.With(t.of).Set(float64(streams)) }
 
-// Circuits sets the number of open circuits.
-func (t *Trial) Circuits(live uint64) { t.metrics.circuits.With(t.of).Set(float64(live)) }
+// SetCircuits sets the number of open circuits.
+func (t *Trial) SetCircuits(live uint64) { t.metrics.circuits.With(t.of).Set(float64(live)) }
 
-// Refused counts a refusal by a relay.
-func (t *Trial) Refused(what, status string) {
+// CountRefusal counts a refusal by a relay.
+func (t *Trial) CountRefusal(what, status string) {
 	t.metrics.refused.With(with(with(t.of, "what", what), "status", status)).Inc()
 }
 
@@ -142,8 +142,8 @@ type Nowhere struct{}
 // Add drops counts.
 func (Nowhere) Add(_, _, _, _, _, _ uint64) {}
 
-// Echoing drops a number of streams.
-func (Nowhere) Echoing(uint64) {}
+// SetEchoing drops a number of streams.
+func (Nowhere) SetEchoing(uint64) {}
 
 // Observe a time of a distribution.
 func (t *Trial) Observe(distribution string, took time.Duration, times int64) {
@@ -171,15 +171,15 @@ func (t *Trial) Observe(distribution string, took time.Duration, times int64) {
 	}
 }
 
-// Ended counts the trial. The reason is empty if it completed.
-func (t *Trial) Ended(reason contract.Reason) {
+// CountEnd counts the trial as ended. The reason is empty if it completed.
+func (t *Trial) CountEnd(reason contract.Reason) {
 	outcome := string(reason)
 	if outcome == "" {
 		outcome = "Completed"
 	}
 	t.metrics.trials.With(with(t.of, "outcome", outcome)).Inc()
 	t.cell.Set(0)
-	t.Echoing(0)
+	t.SetEchoing(0)
 	t.metrics.gathered.forget()
 }
 

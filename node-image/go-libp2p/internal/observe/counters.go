@@ -44,7 +44,7 @@ func (c *Counters) AwaitEnd(s Resetter, end func() error) (lost bool, err error)
 			return false, err
 		}
 	}
-	c.Failed(contract.Timeout)
+	c.CountFailure(contract.Timeout)
 	return true, nil
 }
 
@@ -69,8 +69,8 @@ func (c *Counters) endWait(stream *endingStream) bool {
 	return c.over
 }
 
-// Over makes all calls of AwaitEnd return.
-func (c *Counters) Over() {
+// EndWaits makes all calls of AwaitEnd return.
+func (c *Counters) EndWaits() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.over = true
@@ -80,8 +80,8 @@ func (c *Counters) Over() {
 	}
 }
 
-// Failed counts a failed operation of a trial that continues.
-func (c *Counters) Failed(reason contract.Reason) {
+// CountFailure counts a failed operation of a trial that continues.
+func (c *Counters) CountFailure(reason contract.Reason) {
 	c.Failures.Add(1)
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -30,8 +30,8 @@ func NewSampling(isRelayed bool, interval time.Duration) Sampling {
 // Deltas receives what was counted between two readings, for metrics.
 type Deltas interface {
 	Add(sent, received, connections, streams, operations, failures uint64)
-	// Echoing streams of an interval.
-	Echoing(streams uint64)
+	// SetEchoing streams of an interval.
+	SetEchoing(streams uint64)
 }
 
 // Observer of one trial: counters, samples, and what the process uses.
@@ -173,7 +173,7 @@ func (o *Observer) echo(now reading) *contract.EchoSample {
 		p50, p99 := p50.Seconds(), p99.Seconds()
 		sample.RoundTripP50Seconds, sample.RoundTripP99Seconds = &p50, &p99
 	}
-	o.metrics.Echoing(sample.EchoingStreams)
+	o.metrics.SetEchoing(sample.EchoingStreams)
 	return sample
 }
 

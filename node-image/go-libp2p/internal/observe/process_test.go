@@ -44,7 +44,7 @@ func TestTheClockIsTheKernelsAndGoesBothWays(t *testing.T) {
 // sums adds up what an observer hands to metrics.
 type sums struct{ sent, operations uint64 }
 
-func (*sums) Echoing(uint64) {}
+func (*sums) SetEchoing(uint64) {}
 
 func (s *sums) Add(sent, _, _, _, operations, _ uint64) { s.sent += sent; s.operations += operations }
 
@@ -55,7 +55,7 @@ func TestAnObserverHandsEveryCountToTheMetricsOnce(t *testing.T) {
 	o.Begin()
 	o.Counters.Sent.Add(5)
 	o.Counters.Operations.Add(2)
-	o.Counters.Failed(contract.DialFailed)
+	o.Counters.CountFailure(contract.DialFailed)
 	first, second := o.Finish(), o.Finish()
 	if total.sent != 15 || total.operations != 2 {
 		t.Errorf("%+v", total)

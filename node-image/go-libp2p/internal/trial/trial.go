@@ -162,9 +162,9 @@ func (t *Trial) side(ctx context.Context, setup *workload.Setup, r *sideResult) 
 	side := &t.request.Side
 	switch {
 	case side.Server || side.Source != nil:
-		r.err = workload.Serve(ctx, setup, side.Source, t.listens, t.finish)
+		r.err = workload.Serve(ctx, setup, side.Source, t.setListening, t.finish)
 	case side.Relay:
-		r.err = workload.Relay(ctx, setup, t.listens, t.finish)
+		r.err = workload.Relay(ctx, setup, t.setListening, t.finish)
 	case side.Both != nil:
 		t.both(ctx, setup, r)
 	default:
@@ -233,7 +233,7 @@ func (t *Trial) client(ctx context.Context, setup *workload.Setup, side contract
 	}
 }
 
-func (t *Trial) listens(addresses []string) {
+func (t *Trial) setListening(addresses []string) {
 	t.advance(func() { t.state, t.addresses = contract.Ready, addresses })
 }
 
@@ -269,7 +269,7 @@ func (t *Trial) end(ctx context.Context, r *sideResult) {
 	if failure != nil {
 		reason = failure.Reason
 	}
-	t.metrics.Ended(reason)
+	t.metrics.CountEnd(reason)
 	outcome := &contract.Outcome{Failure: failure, Measured: measured, Served: r.served}
 	t.advance(func() { t.state, t.outcome = contract.Finished, outcome })
 	// Last: a full pipe without a reader must not delay this trial.

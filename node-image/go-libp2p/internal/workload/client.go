@@ -46,7 +46,7 @@ func (d *dialler) dial(ctx context.Context, setup *Setup, server string) (*peer.
 		if err == nil || left == 1 || ctx.Err() != nil {
 			return connection, err
 		}
-		setup.counters().Failed(contract.DialFailed)
+		setup.counters().CountFailure(contract.DialFailed)
 		d.host.Close()
 		host, err := setup.newDialler()
 		if err != nil {

@@ -96,10 +96,10 @@ func newEchoSide(setup *Setup) *echoSide {
 	}
 }
 
-// failed counts a failure. The trial continues without the stream or connection.
-func (e *echoSide) failed(err error) {
+// countFailure of a stream or connection. The trial continues without it.
+func (e *echoSide) countFailure(err error) {
 	failure := wire.Fail(err)
-	e.setup.counters().Failed(failure.Reason)
+	e.setup.counters().CountFailure(failure.Reason)
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	if e.first == nil {
@@ -107,8 +107,8 @@ func (e *echoSide) failed(err error) {
 	}
 }
 
-// settles streams: the ramp no longer waits for them.
-func (e *echoSide) settles(streams int) {
+// settle streams: the ramp no longer waits for them.
+func (e *echoSide) settle(streams int) {
 	e.settled.Add(int64(streams))
 	e.unsettled.Add(-streams)
 }
@@ -129,7 +129,7 @@ func (e *echoSide) serve(s wire.Stream) error {
 		case err != nil && wire.Fail(err).Reason == contract.UnexpectedBytes:
 			return err
 		case err != nil:
-			e.failed(err)
+			e.countFailure(err)
 			_ = s.Reset()
 			return nil
 		case !echoed:
@@ -226,13 +226,13 @@ func (d *dialler) echo(ctx context.Context, e *echoSide, number int, begun, end 
 		}
 	}
 	if !awaited(begun.Add(time.Duration(number) * contract.Seconds(p.ConnectionIntervalSeconds))) {
-		e.settles(p.StreamsPerConnection)
+		e.settle(p.StreamsPerConnection)
 		return context.Cause(ctx)
 	}
 	connection, err := d.dial(ctx, e.setup, d.server)
 	if err != nil {
-		e.failed(err)
-		e.settles(p.StreamsPerConnection)
+		e.countFailure(err)
+		e.settle(p.StreamsPerConnection)
 		return nil
 	}
 	// Counted from here, so that a slow dial does not turn the first streams into a burst.
@@ -241,7 +241,7 @@ func (d *dialler) echo(ctx context.Context, e *echoSide, number int, begun, end 
 	e.setup.Measurements.recordDial(connection)
 	return parallel(p.StreamsPerConnection, func(i int) error {
 		if !awaited(up.Add(time.Duration(i) * contract.Seconds(p.StreamIntervalSeconds))) {
-			e.settles(1)
+			e.settle(1)
 			return context.Cause(ctx)
 		}
 		// Streams that follow each other are on different connections, so that lines on each are spread, too.
@@ -254,7 +254,7 @@ func (e *echoSide) stream(ctx context.Context, connection *peer.Connection, numb
 	counters := e.setup.counters()
 	counters.Active.Add(1)
 	defer counters.Active.Add(-1)
-	settle := sync.OnceFunc(func() { e.settles(1) })
+	settle := sync.OnceFunc(func() { e.settle(1) })
 	defer settle()
 	s, err := connection.Open(ctx)
 	if err == nil {
@@ -271,7 +271,7 @@ func (e *echoSide) stream(ctx context.Context, connection *peer.Connection, numb
 	case wire.Fail(err).Reason == contract.WrongEcho:
 		return err
 	}
-	e.failed(err)
+	e.countFailure(err)
 	return nil
 }
 

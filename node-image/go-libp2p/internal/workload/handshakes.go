@@ -110,7 +110,7 @@ func (s *slot) fill(ctx context.Context, w *work, server string) {
 			s.succeeded, inARow = true, 0
 			continue
 		}
-		counters.Failed(wire.Fail(err).Reason)
+		counters.CountFailure(wire.Fail(err).Reason)
 		s.last = err
 		if inARow == 0 {
 			since = begun

@@ -78,8 +78,8 @@ func (m *Measurements) recordDial(c *peer.Connection) {
 	}
 }
 
-// sized keeps the smallest buffers.
-func (m *Measurements) sized(buffers contract.UDPBuffers) {
+// keepSmallest buffers of UDP sockets.
+func (m *Measurements) keepSmallest(buffers contract.UDPBuffers) {
 	m.keep(func() {
 		if m.udpBuffers != nil {
 			buffers.ReceiveBytes = min(buffers.ReceiveBytes, m.udpBuffers.ReceiveBytes)

@@ -23,7 +23,7 @@ func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 		live := uint64(max(counters.Circuits.Add(change), 0))
 		measurements.keep(func() { measurements.mostCircuits = max(measurements.mostCircuits, live) })
 		if !ended {
-			setup.Metrics.Circuits(live)
+			setup.Metrics.SetCircuits(live)
 		}
 	}
 	if err := checkFiles(w.relayFiles()); err != nil {
@@ -48,8 +48,8 @@ func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 		},
 		Closed: func() { circuits(-1) },
 		Refused: func(what, status string) {
-			counters.Failed(contract.Refused)
-			setup.Metrics.Refused(what, status)
+			counters.CountFailure(contract.Refused)
+			setup.Metrics.CountRefusal(what, status)
 			measurements.countRefusal(what + ": " + status)
 		},
 	}
@@ -72,7 +72,7 @@ func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 	mutex.Lock()
 	defer mutex.Unlock()
 	ended = true
-	setup.Metrics.Circuits(0)
+	setup.Metrics.SetCircuits(0)
 	return nil
 }
 

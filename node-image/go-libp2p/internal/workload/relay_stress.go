@@ -118,7 +118,7 @@ func (s *sink) fetchRepeatedly(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.setup.counters().Failed(wire.Fail(failure).Reason)
+		s.setup.counters().CountFailure(wire.Fail(failure).Reason)
 		s.mutex.Lock()
 		s.failed = wire.Fail(failure)
 		s.mutex.Unlock()

@@ -106,7 +106,7 @@ func (s *server) listen(ctx context.Context, source *contract.Source) ([]string,
 		case errors.As(err, &refused) && s.workload.mayBeCutOff():
 			// Such a load measures what a relay refuses, and continues with the hosts that have a place.
 			measurements.countIfRefused(err)
-			s.setup.counters().Failed(contract.Refused)
+			s.setup.counters().CountFailure(contract.Refused)
 		default:
 			measurements.countIfRefused(err)
 			return nil, err
@@ -121,7 +121,7 @@ func (s *server) start(ctx context.Context) (*peer.Host, error) {
 		return nil, err
 	}
 	s.hosts = append(s.hosts, host)
-	host.Serve(s.connected, func(stream wire.Stream) { s.serve(ctx, stream) }, answer)
+	host.Serve(s.countConnection, func(stream wire.Stream) { s.serve(ctx, stream) }, answer)
 	return host, nil
 }
 
@@ -133,9 +133,9 @@ func (s *server) close() {
 	all.Wait()
 }
 
-// connected counts a connection. Clients connect before they start, so what was used until then is not
-// charged to the workload, unless that is about connecting.
-func (s *server) connected() {
+// countConnection of a client. Clients connect before they start, so what was used until then is not charged
+// to the workload, unless that is about connecting.
+func (s *server) countConnection() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if !s.begun {
@@ -194,7 +194,7 @@ func (s *server) end(ctx context.Context) error {
 	if err := s.wait(ctx, all, first); err != nil {
 		return err
 	}
-	s.setup.counters().Over()
+	s.setup.counters().EndWaits()
 	if err := s.wait(ctx, all, nextEndTimeout); err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (s *server) countUnended() {
 		// An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection
 		// closes.
 		for range s.open {
-			s.echo.failed(contract.Failf(contract.Timeout, "a stream did not end with its client"))
+			s.echo.countFailure(contract.Failf(contract.Timeout, "a stream did not end with its client"))
 		}
 	default:
 		s.keep(contract.Failf(contract.Timeout, "%d streams did not end with their clients", s.open))

@@ -39,7 +39,7 @@ func (s *Setup) host(listenIP string) peer.Config {
 		Relayed:      w.isRelayed(),
 		StreamWindow: streamWindow(s.Request),
 		Metrics:      s.Metrics.Stack(),
-		Sized:        s.Measurements.sized,
+		Sized:        s.Measurements.keepSmallest,
 	}
 }
 

@@ -105,7 +105,7 @@ func (o *opens) paced(ctx context.Context, d *dialler, count int, pace time.Dura
 func (o *opens) opened(stream wire.Stream, err error, fromFirst, afterLast time.Duration, isBurst bool) {
 	counters, measurements := o.client.setup.counters(), o.client.setup.Measurements
 	if err != nil {
-		counters.Failed(contract.OpenFailed)
+		counters.CountFailure(contract.OpenFailed)
 	} else {
 		measurements.record(open, fromFirst)
 		if isBurst {

@@ -96,7 +96,7 @@ impl Counters {
     }
 
     /// Counts a failure.
-    pub fn failed(&self, reason: Reason) {
+    pub fn count_failure(&self, reason: Reason) {
         Self::add(&self.failures, 1);
         let counters = Reason::ALL.into_iter().zip(&self.errors);
         for (_, counter) in counters.filter(|(counted, _)| *counted == reason) {
@@ -111,7 +111,7 @@ impl Counters {
             biased;
             end = end => Some(end),
             () = self.over.cancelled() => {
-                self.failed(Reason::Timeout);
+                self.count_failure(Reason::Timeout);
                 None
             }
         }

@@ -46,7 +46,7 @@ impl Arrival {
     }
 
     /// Extends the arrival to `at`: the receiver was ready until then, so that a stall at the end counts.
-    pub(super) fn lasts_until(&mut self, at: Instant) {
+    pub(super) fn extend_until(&mut self, at: Instant) {
         self.last = self.last.map(|last| last.max(at));
     }
 

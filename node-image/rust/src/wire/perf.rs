@@ -96,7 +96,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
                 Ok::<_, Error>(())
             };
             match tokio::time::timeout_at(deadline.into(), receive).await {
-                Err(_deadline) => arrival.lasts_until(deadline),
+                Err(_deadline) => arrival.extend_until(deadline),
                 Ok(Err(error)) => return Err(error),
                 Ok(Ok(())) => {
                     return Err(Error::too_few("the download", arrival.bytes, ENDLESS));

@@ -59,16 +59,16 @@ impl EchoSide {
     }
 
     /// Counts a failure. The trial continues without the stream or connection.
-    fn failed(&self, Failed(failure): Failed) {
+    fn count_failure(&self, Failed(failure): Failed) {
         tracing::debug!(failure = failure.message, "an echo failed");
-        self.observer.counters.failed(failure.reason);
+        self.observer.counters.count_failure(failure.reason);
         let _ = self.first_failure.set(failure);
     }
 
     /// Counts streams of a server that did not end with their clients.
     pub(super) fn count_unended(&self, count: usize) {
         for _ in 0..count {
-            self.failed(Failed(failure(
+            self.count_failure(Failed(failure(
                 Reason::Timeout,
                 "a stream did not end with its client",
             )));
@@ -193,7 +193,7 @@ impl Client<'_> {
         let connection: Arc<dyn Connection> = match peer::dial(setup, &mut peer.host, &peer.server).await {
             Ok(connection) => connection.into(),
             Err(error) => {
-                side.failed(error.into());
+                side.count_failure(error.into());
                 side.settled.add_permits(streams as usize);
                 return Ok(None);
             }
@@ -245,7 +245,7 @@ async fn stream(
     match echoed {
         Err(failed) if failed.0.reason == Reason::WrongEcho => Err(failed),
         Err(failed) => {
-            side.failed(failed);
+            side.count_failure(failed);
             Ok(())
         }
         Ok(()) => Ok(()),
@@ -304,11 +304,11 @@ pub(super) async fn serve(mut stream: BoxStream, side: Arc<EchoSide>) -> Result<
             Ok(Ok(false)) => break,
             Ok(Err(error @ wire::Error::WrongLine)) => return Err(error),
             Ok(Err(error)) => {
-                side.failed(error.into());
+                side.count_failure(error.into());
                 break;
             }
             Err(_) => {
-                side.failed(side.missed_deadline());
+                side.count_failure(side.missed_deadline());
                 break;
             }
         }

@@ -158,7 +158,7 @@ impl Slot {
                 }
                 Err(failed) => {
                     tracing::debug!(failure = failed.0.message, "a handshake failed");
-                    counters.failed(failed.0.reason);
+                    counters.count_failure(failed.0.reason);
                     self.last_failure = Some(failed);
                     in_a_row += 1;
                     let since = *failing_since.get_or_insert(begun);

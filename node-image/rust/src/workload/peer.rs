@@ -82,7 +82,7 @@ async fn dial_up_to(
         match host.dial(server).await {
             Err(error @ stack::Error::Dial { .. }) if left > 0 => {
                 tracing::warn!(%error, "a dial failed, another host tries again");
-                setup.observer.counters.failed(Reason::DialFailed);
+                setup.observer.counters.count_failure(Reason::DialFailed);
                 std::mem::replace(host, dialler(setup).await?).close().await;
             }
             dialled => return dialled,

@@ -77,15 +77,15 @@ pub(crate) async fn serve(
                     Counters::add(&counters.streams, 1);
                     let live = counters.circuits.fetch_add(1, Ordering::Relaxed) + 1;
                     measurements.most_circuits = measurements.most_circuits.max(live);
-                    setup.observer.metrics.circuits(live);
+                    setup.observer.metrics.set_circuits(live);
                 }
                 Some(Inbound::Relay(RelayEvent::CircuitClosed)) => {
                     let live = counters.circuits.fetch_sub(1, Ordering::Relaxed) - 1;
-                    setup.observer.metrics.circuits(live);
+                    setup.observer.metrics.set_circuits(live);
                 }
                 Some(Inbound::Relay(RelayEvent::Refused { what, status })) => {
-                    counters.failed(Reason::Refused);
-                    setup.observer.metrics.refused(what, status);
+                    counters.count_failure(Reason::Refused);
+                    setup.observer.metrics.count_refusal(what, status);
                     measurements.count_refusal(what, status);
                 }
                 None => return Err(Failed(failure(Reason::Internal, "the stack stopped listening"))),
@@ -95,7 +95,7 @@ pub(crate) async fn serve(
         }
     }
     setup.observer.finish();
-    setup.observer.metrics.circuits(0);
+    setup.observer.metrics.set_circuits(0);
     pings.shutdown().await;
     // A close that takes longer continues in the background.
     let _ = timeout(CLOSE_TIMEOUT, tokio::spawn(host.close())).await;
@@ -207,7 +207,7 @@ pub(super) async fn stress(
         let at = begun + Duration::from_secs_f64(load.start_interval_seconds * i as f64);
         tasks.spawn(async move {
             sleep_until(at.into()).await;
-            sink.shared.lock().late(at.elapsed());
+            sink.shared.lock().record_lateness(at.elapsed());
             sink.fetch_repeatedly().await;
         });
     }
@@ -238,7 +238,7 @@ struct SinkMeasurements {
 }
 
 impl SinkMeasurements {
-    fn late(&mut self, by: Duration) {
+    fn record_lateness(&mut self, by: Duration) {
         self.measurements.record(Distribution::Lateness, by);
     }
 }
@@ -256,7 +256,7 @@ impl Sink {
     async fn fetch_repeatedly(&mut self) {
         loop {
             let Err(failed) = self.connect_and_fetch().await;
-            self.setup.observer.counters.failed(failed.0.reason);
+            self.setup.observer.counters.count_failure(failed.0.reason);
             tracing::debug!(failure = failed.0.message, "a sink failed");
             self.shared.lock().last_failure = Some(failed);
             sleep(RETRY_PAUSE).await;

@@ -93,7 +93,7 @@ pub(crate) async fn serve(
                 Some(event) => streams.take(event),
                 None => return Err(Failed(failure(Reason::Internal, "the stack stopped listening"))),
             },
-            Some(ended) = streams.tasks.join_next() => streams.ended(ended),
+            Some(ended) = streams.tasks.join_next() => streams.add_ended(ended),
             () = &mut finish => break,
         }
     }
@@ -168,7 +168,7 @@ impl Hosts {
                 if !(setup.parameters.may_be_cut_off() && matches!(error, stack::Error::Refused { .. })) {
                     return Err(error.into());
                 }
-                setup.observer.counters.failed(Reason::Refused);
+                setup.observer.counters.count_failure(Reason::Refused);
                 host.close().await;
                 return Ok(());
             }
@@ -220,7 +220,7 @@ impl<'a> Streams<'a> {
 
     fn take(&mut self, event: Inbound) {
         match event {
-            Inbound::Connection => self.connected(),
+            Inbound::Connection => self.count_connection(),
             Inbound::Stream(stream) => match self.setup.parameters.messages() {
                 Some(load) => self.exchange(Box::new(Framed::new(stream)), *load),
                 None => self.serve(stream),
@@ -237,7 +237,7 @@ impl<'a> Streams<'a> {
 
     /// Counts a connection. Clients connect before they start, so the usage until here is not charged to the
     /// workload, and reading it takes none of the workload's time.
-    fn connected(&mut self) {
+    fn count_connection(&mut self) {
         if !self.begun {
             self.setup.observer.begin();
         }
@@ -331,7 +331,7 @@ impl<'a> Streams<'a> {
         while let Ok(Some(ended)) =
             timeout_at(latest.min(Instant::now() + next), self.tasks.join_next()).await
         {
-            self.ended(ended);
+            self.add_ended(ended);
         }
     }
 
@@ -354,7 +354,7 @@ impl<'a> Streams<'a> {
 
     /// Adds the arrival of a stream, or keeps the first failure: one bad peer ends its stream, not those of
     /// others.
-    fn ended(&mut self, ended: Result<Result<Arrival, wire::Error>, tokio::task::JoinError>) {
+    fn add_ended(&mut self, ended: Result<Result<Arrival, wire::Error>, tokio::task::JoinError>) {
         match ended {
             Ok(Ok(arrival)) => self.arrival.merge(&arrival),
             Ok(Err(error)) => {

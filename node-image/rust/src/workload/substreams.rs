@@ -51,7 +51,7 @@ pub(super) async fn run(
                     held.push(stream);
                 }
                 Err(error) => {
-                    counters.failed(Reason::OpenFailed);
+                    counters.count_failure(Reason::OpenFailed);
                     last_error = Some(error);
                 }
             }
