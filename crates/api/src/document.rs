@@ -223,7 +223,7 @@ impl SchemaValid {
             Some(name) => format!("{}/{name}", kind.to_lowercase()),
         };
         let mut empty = vec![];
-        schema::without_value(schema, &value, "", &mut empty);
+        schema::find_fields_without_value(schema, &value, "", &mut empty);
         schema::complete(schema, &mut value);
         refuse_if_any(&label, schema_violations(&value, schema))?;
         Ok(Self { label, value, empty })

@@ -56,7 +56,7 @@ struct Current {
 }
 
 impl<'a> Links<'a> {
-    /// No agent is known yet.
+    /// The links of a plan, without any known agent.
     pub(crate) fn new(plan: &'a Plan) -> Self {
         Self {
             plan,

@@ -23,7 +23,7 @@ pub trait RecordSink: Send {
         Ok(())
     }
 
-    /// The run does not need these trials: all that are left out so far.
+    /// Notes the trials that the run does not need: all that are left out so far.
     fn leave_out(&mut self, _not_needed: NotNeeded) {}
 }
 

@@ -22,7 +22,7 @@ struct State {
 }
 
 impl Caller {
-    /// The peer has proved that it may call. No stranger takes the slot of its connection from now on.
+    /// Keeps the slot of the connection from strangers from now on: its peer has proved that it may call.
     pub(crate) fn trust(&self) {
         self.0.is_trusted.store(true, Ordering::Relaxed);
     }

@@ -306,7 +306,7 @@ pub async fn cut_off<T>(process: &str, work: impl AsyncFnOnce() -> Result<T>) ->
     with_in_network(process, "route", &["blackhole", server], work).await
 }
 
-/// No packet of IPv4 leaves the pod of a process while some work is done. Then the pod is connected again,
+/// Keeps all packets of IPv4 in the pod of a process while some work is done. Then connects the pod again,
 /// even if the work failed.
 pub async fn isolate<T>(process: &str, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     // The rule comes before those of all routing tables but the local one.

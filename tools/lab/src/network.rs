@@ -83,7 +83,7 @@ fn bridge(subnet: Subnet, nodes: u8) -> String {
         hardware_address(own)
     );
     set_up(&mut commands, subnet, own, "lab0");
-    routes(&mut commands, subnet, 1..=nodes);
+    add_routes(&mut commands, subnet, 1..=nodes);
     commands
 }
 
@@ -98,14 +98,14 @@ fn host_leg(subnet: Subnet, nodes: u8, control_plane: i32) -> String {
     let link = host_link(subnet);
     let mut commands = format!("link add {link} type veth peer name host netns {control_plane}\n");
     set_up(&mut commands, subnet, subnet.host(), &link);
-    routes(&mut commands, subnet, 1..=nodes);
+    add_routes(&mut commands, subnet, 1..=nodes);
     commands
 }
 
 fn node_leg(subnet: Subnet, node: u8, nodes: u8) -> String {
     let mut commands = "link set lo up\n".to_owned();
     set_up(&mut commands, subnet, subnet.node(node), "eth0");
-    routes(&mut commands, subnet, (1..=nodes).filter(|other| *other != node));
+    add_routes(&mut commands, subnet, (1..=nodes).filter(|other| *other != node));
     commands
 }
 
@@ -116,7 +116,7 @@ fn set_up(commands: &mut String, subnet: Subnet, address: Ipv4Addr, link: &str) 
     writeln!(commands, "link set {link} up").expect("writing to a string cannot fail");
 }
 
-fn routes(commands: &mut String, subnet: Subnet, nodes: impl Iterator<Item = u8>) {
+fn add_routes(commands: &mut String, subnet: Subnet, nodes: impl Iterator<Item = u8>) {
     for node in nodes {
         for (pods, via) in subnet.pods(node).into_iter().zip(subnet.node_ips(node)) {
             writeln!(commands, "route add {pods} via {via}").expect("writing to a string cannot fail");

@@ -31,9 +31,14 @@ pub(super) fn complete(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Names of fields that a document writes without a value, and that would be objects, by the path of the
-/// object that they are in. Such a field counts as left out.
-pub(super) fn without_value(schema: &Value, value: &Value, path: &str, found: &mut Vec<(String, String)>) {
+/// Finds the names of fields that a document writes without a value, and that would be objects, each with the
+/// path of the object that it is in. Such a field counts as left out.
+pub(super) fn find_fields_without_value(
+    schema: &Value,
+    value: &Value,
+    path: &str,
+    found: &mut Vec<(String, String)>,
+) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
@@ -46,12 +51,12 @@ pub(super) fn without_value(schema: &Value, value: &Value, path: &str, found: &m
                 } else {
                     format!("{path}.{name}")
                 };
-                without_value(schema, value, &path, found);
+                find_fields_without_value(schema, value, &path, found);
             }
         }
         Value::Array(items) => {
             for (i, item) in items.iter().enumerate() {
-                without_value(&schema["items"], item, &format!("{path}[{i}]"), found);
+                find_fields_without_value(&schema["items"], item, &format!("{path}[{i}]"), found);
             }
         }
         _ => {}
@@ -351,11 +356,13 @@ mod tests {
         "x-kubernetes-list-type",
     ];
 
-    fn keywords(schema: &Value, found: &mut BTreeSet<String>) {
+    fn collect_keywords(schema: &Value, found: &mut BTreeSet<String>) {
         for (keyword, value) in schema.as_object().into_iter().flatten() {
             match keyword.as_str() {
-                "properties" => properties(schema).for_each(|(_, property)| keywords(property, found)),
-                "items" | "additionalProperties" => keywords(value, found),
+                "properties" => {
+                    properties(schema).for_each(|(_, property)| collect_keywords(property, found))
+                }
+                "items" | "additionalProperties" => collect_keywords(value, found),
                 _ => {}
             }
             found.insert(keyword.clone());
@@ -365,7 +372,7 @@ mod tests {
     #[test]
     fn every_keyword_of_the_crd_is_obeyed() {
         let mut found = BTreeSet::new();
-        keywords(&super::super::RUN, &mut found);
+        collect_keywords(&super::super::RUN, &mut found);
         found.remove("x-kubernetes-validations"); // the rules
         let unheard: Vec<&String> = found
             .iter()

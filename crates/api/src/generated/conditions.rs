@@ -16,7 +16,7 @@ pub(super) fn page() -> String {
          what to do.\n",
     );
     for kind in [RUN, SCHEDULE] {
-        conditions(&mut page, kind);
+        add_conditions(&mut page, kind);
     }
     page += "\n## Events\n\n\
              A condition that changes is an event of its object, with the reason of the condition. Other events:\n\n\
@@ -38,7 +38,7 @@ pub(super) fn page() -> String {
     page
 }
 
-fn conditions(page: &mut String, kind: &str) {
+fn add_conditions(page: &mut String, kind: &str) {
     let cases: Vec<Case> = cases().into_iter().filter(|case| case.kind == kind).collect();
     let _ = write!(page, "\n## {kind}\n\n| condition | about |\n|---|---|\n");
     let mut types: Vec<Type> = cases.iter().map(|case| case.type_).collect();

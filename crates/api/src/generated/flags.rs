@@ -19,18 +19,18 @@ pub(super) fn page() -> String {
          the summary. Medians include flagged trials: two of ten hardly move a median, ten of ten do.\n\
          [Formulas](../formulas.md) has what counts as a disturbance.\n",
     );
-    table(&mut page, "flag", Flag::ALL);
+    add_table(&mut page, "flag", Flag::ALL);
     page += "\n## Reasons of failures\n\n\
              A failed trial has no numbers. The table *Failed trials* of the report has its reason and a message\n\
              with the details; results.json has them in `failure` of the trial. If only some operations of a\n\
              trial fail, such as dials or streams, the trial has the flag `PartialFailures`, and `errors` of each\n\
              node counts them by the same reasons. A run that fails has a [reason of its\n\
              own](conditions.md#reasons).\n";
-    table(&mut page, "reason", Reason::ALL);
+    add_table(&mut page, "reason", Reason::ALL);
     page + "\nNext: [Results](results.md).\n"
 }
 
-fn table<T: Display + EnumMessage>(page: &mut String, what: &str, all: impl IntoIterator<Item = T>) {
+fn add_table<T: Display + EnumMessage>(page: &mut String, what: &str, all: impl IntoIterator<Item = T>) {
     let _ = write!(page, "\n| {what} | means | do |\n|---|---|---|\n");
     for one in all {
         let [means, advice] = [one.get_documentation(), one.get_message()].map(one_line);

@@ -56,12 +56,12 @@ pub(super) fn page() -> String {
          other types below are parts of the bodies.\n"
     );
     for (name, definition) in schema["$defs"].as_object().into_iter().flatten() {
-        section(&mut page, name, definition);
+        add_section(&mut page, name, definition);
     }
     page
 }
 
-fn section(page: &mut String, name: &str, definition: &Value) {
+fn add_section(page: &mut String, name: &str, definition: &Value) {
     let _ = write!(page, "\n## {name}\n\n{}\n", description(definition));
     if let Some(choices) = definition["oneOf"].as_array() {
         page.push('\n');
@@ -69,10 +69,10 @@ fn section(page: &mut String, name: &str, definition: &Value) {
             let _ = writeln!(page, "- {}", alternative(choice));
         }
     }
-    fields(page, definition);
+    add_fields(page, definition);
 }
 
-fn fields(page: &mut String, object: &Value) {
+fn add_fields(page: &mut String, object: &Value) {
     let Some(properties) = object["properties"].as_object().filter(|all| !all.is_empty()) else {
         return;
     };

@@ -52,16 +52,16 @@ pub(super) fn page() -> String {
          jq -r '.summary[] | [.cell, .metric, .median, .unit] | @tsv' results.json\n\
          ```\n"
     );
-    fields(&mut page, &schema);
+    add_fields(&mut page, &schema);
     for (place, name) in PARTS {
         let part = &schema["$defs"][name];
         let _ = write!(page, "\n### {place}\n\n{}\n", description(part));
-        fields(&mut page, part);
+        add_fields(&mut page, part);
     }
     page + "\n" + CSV + "\nNext: [Flags and failures](flags.md).\n"
 }
 
-fn fields(page: &mut String, part: &Value) {
+fn add_fields(page: &mut String, part: &Value) {
     *page += "\n| field | meaning |\n|---|---|\n";
     for (name, field) in part["properties"].as_object().into_iter().flatten() {
         let _ = writeln!(page, "| `{name}` | {} |", description(field).replace('|', "\\|"));

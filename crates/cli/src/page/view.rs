@@ -95,7 +95,7 @@ impl View {
         self.is_last
     }
 
-    /// The run has ended.
+    /// Shows that the run has ended, and how.
     pub(super) fn end(&mut self, conclusion: Conclusion) {
         self.stage = Stage::Ended;
         self.conclusion = Some(conclusion);

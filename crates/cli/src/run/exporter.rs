@@ -117,7 +117,7 @@ impl Exporter {
         })))
     }
 
-    /// A run begins, or is resumed.
+    /// Serves the metrics of a run that begins or is resumed.
     pub(super) fn begin(&self, results: &Results) {
         let Some(metrics) = self.metrics() else { return };
         let current = Current {
@@ -143,7 +143,7 @@ impl Exporter {
         }
     }
 
-    /// The run in progress has ended.
+    /// Serves the results of the run in progress, which has ended.
     pub(super) fn end(&self, results: &Results) {
         let Some(metrics) = self.metrics() else { return };
         let mut view = view(results);
@@ -161,7 +161,7 @@ impl Exporter {
         metrics.scrapes.note_change();
     }
 
-    /// A node was started, possibly in place of a lost one.
+    /// Serves the metrics of a node that was started, possibly in place of a lost one.
     pub(super) fn watch(&self, name: &str, handle: NodeHandle) {
         let Some(metrics) = self.metrics() else { return };
         let current = metrics.current.lock();

@@ -16,7 +16,7 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
-    /// Serves what the arguments ask for.
+    /// Serves what the arguments request.
     pub(super) async fn serve(args: &args::Run) -> anyhow::Result<Self> {
         let exporter = match args.metrics_listen {
             Some(address) => Exporter::serve(address).await?,
@@ -55,12 +55,12 @@ impl Watchers {
         self.exporter.keep_last_pages().await;
     }
 
-    /// The run has ended; its results may not be saved yet.
+    /// Gives scrapers the results of a run that has ended. They may not be saved yet.
     pub(super) fn end(&self, results: &Results) {
         self.exporter.end(results);
     }
 
-    /// The run is over. Browsers get its report if it was the last one.
+    /// Gives browsers the report of a run that is over, if it was the last one.
     pub(super) async fn show_report(&self, results: &Results) {
         if let Some(page) = &self.page {
             page.end(results).await;

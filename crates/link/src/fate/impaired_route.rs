@@ -145,8 +145,8 @@ impl ImpairedRoute {
         if twice {
             self.counts.duplicated += u64::from(packet.packets);
         }
-        let lost = self.is_lost(packet);
-        let copy = twice && !lost && !self.is_lost(packet);
+        let lost = self.draw_loss(packet);
+        let copy = twice && !lost && !self.draw_loss(packet);
         // A packet that is both copied and lost passes once, as in the kernel.
         let original = twice || !lost;
         [
@@ -176,7 +176,8 @@ impl ImpairedRoute {
         self.counts
     }
 
-    fn is_lost(&mut self, packet: Packet) -> bool {
+    /// Decides at random whether the packet is lost, and counts it if so.
+    fn draw_loss(&mut self, packet: Packet) -> bool {
         let lost = self
             .losses
             .as_mut()

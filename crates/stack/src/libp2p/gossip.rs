@@ -56,7 +56,7 @@ impl From<gossipsub::Event> for Event {
 }
 
 impl Gossip {
-    /// A listener gives its exchanges `commands`, to publish by.
+    /// Gossip of a load. `listener` is the sender that a listener gives its exchanges, to publish by.
     pub(super) fn new(
         mut inner: Behaviour,
         keypair: Keypair,

@@ -210,7 +210,8 @@ impl Contents {
         }
     }
 
-    /// The reason is cut: that of a record which is not one may contain all of it.
+    /// Notes parts that are left out. The reason is cut: that of a record which is not one may contain all of
+    /// it.
     fn leave_out(&mut self, names: &[String], why: &str) {
         self.unreadable += names.len();
         if self.first_unreadable.is_none() {

@@ -62,12 +62,12 @@ impl RunTimes {
         }
     }
 
-    /// A pod of a run becomes ready by a request that is sent now.
+    /// Notes that a pod of a run becomes ready by a request that is sent now.
     pub(super) fn note_ready(&self, run: &str, now: Instant) {
         lock(&self.state).runs.entry(run.to_owned()).or_default().ready = Some(now);
     }
 
-    /// The benchmark cannot continue.
+    /// Notes why the benchmark cannot continue.
     pub(super) fn fail(&self, error: &Error) {
         lock(&self.state).failure = Some(format!("{error:#}"));
     }

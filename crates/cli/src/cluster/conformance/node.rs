@@ -181,8 +181,8 @@ impl RunningNode for PodNode {
         None
     }
 
-    /// Nobody but the kubelet can send a signal, and it sends SIGTERM first: SIGKILL follows two seconds
-    /// later.
+    /// Ends the node by SIGKILL. Nobody but the kubelet can send a signal, and it sends SIGTERM first:
+    /// SIGKILL follows two seconds later.
     async fn kill(&self) {
         self.end(Duration::from_secs(1)).await;
     }
