@@ -58,7 +58,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// How often the first waiting run is woken, whatever happens: a run that others wait behind may be deleted
 /// or suspended, and then nothing else wakes the next.
-const RECHECK: Duration = Duration::from_secs(5);
+const WAKE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Most reconciliations of runs at the same time. Each may have a connection to the API server of its own: an
 /// operator that starts with a thousand runs must not open a thousand.
@@ -330,9 +330,9 @@ async fn follow_lists(context: &Context, health: &Health) {
     }
 }
 
-/// Wakes the first waiting run every [`RECHECK`].
+/// Wakes the first waiting run every [`WAKE_INTERVAL`].
 async fn recheck(context: &Context) {
-    let mut ticks = tokio::time::interval(RECHECK);
+    let mut ticks = tokio::time::interval(WAKE_INTERVAL);
     loop {
         ticks.tick().await;
         context.turns.wake_first();

@@ -1,7 +1,7 @@
 //! What a name that does not exist was meant to be.
 
 /// The least similarity (Jaro-Winkler) of a name that is suggested.
-const ALIKE: f64 = 0.8;
+const SIMILARITY_MIN: f64 = 0.8;
 
 /// The shortest part of a name that is suggested for its part.
 const PART_MIN: usize = 4;
@@ -17,7 +17,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let alike = known
         .iter()
         .map(|(lowercase, known)| (strsim::jaro_winkler(&name, lowercase), *known))
-        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .filter(|(likeness, _)| *likeness >= SIMILARITY_MIN)
         .max_by(|(a, _), (b, _)| a.total_cmp(b));
     let containing = || {
         let mut known = known.iter().filter(|_| name.len() >= PART_MIN);

@@ -11,7 +11,7 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
 }
 
 /// The most names of a list in a message.
-const NAMED: usize = 4;
+const NAMED_MAX: usize = 4;
 
 /// Different names, or the first of them and how many more there are.
 pub(crate) fn named(names: impl Iterator<Item = String>) -> String {
@@ -21,8 +21,8 @@ pub(crate) fn named(names: impl Iterator<Item = String>) -> String {
             all.push(name);
         }
     }
-    let more = all.len().saturating_sub(NAMED);
-    all.truncate(NAMED);
+    let more = all.len().saturating_sub(NAMED_MAX);
+    all.truncate(NAMED_MAX);
     match (all.join(", "), more) {
         (names, 0) => names,
         (names, more) => format!("{names} and {more} more"),

@@ -17,7 +17,7 @@ const WAIT_MIN: Duration = Duration::from_secs(5);
 
 /// How long a page is kept for further readers: a second, less what a scraper that comes each second may be
 /// early.
-const KEPT: Duration = Duration::from_millis(900);
+const PAGE_AGE_MAX: Duration = Duration::from_millis(900);
 
 /// When a page was read, and when its values changed.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Scrapes {
         let changed = self.times.lock().changed;
         if let Some((made, page)) = &*kept
             && *made > changed
-            && made.elapsed() < KEPT
+            && made.elapsed() < PAGE_AGE_MAX
         {
             return (*made, page.clone());
         }
@@ -157,13 +157,13 @@ mod tests {
         };
         advance(INTERVAL).await;
         assert_eq!(read().await, "0");
-        advance(KEPT / 2).await;
+        advance(PAGE_AGE_MAX / 2).await;
         assert_eq!(read().await, "0");
         scrapes.note_change();
-        advance(KEPT / 2).await;
+        advance(PAGE_AGE_MAX / 2).await;
         assert_eq!(read().await, "1");
         assert_eq!(read().await, "1");
-        advance(KEPT).await;
+        advance(PAGE_AGE_MAX).await;
         assert_eq!(read().await, "2");
     }
 

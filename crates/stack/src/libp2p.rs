@@ -55,12 +55,12 @@ use super::{
 use crate::messenger::{BoxMessenger, Broadcaster};
 
 /// Interfaces report their addresses one by one. After this time without another address, all have reported.
-const ADDRESSES_SETTLED: Duration = Duration::from_millis(100);
+const ADDRESSES_SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// How long resets of dropped streams take to leave a WebRTC connection. Its close does not wait for them,
 /// and a libp2p peer does not end the streams of a closed connection: without the resets they would stay
 /// open.
-const RESETS_LEAVE: Duration = Duration::from_millis(50);
+const RESETS_SEND_TIME: Duration = Duration::from_millis(50);
 
 pub(super) async fn start(
     config: HostConfig,
@@ -404,7 +404,7 @@ impl Connection for Dialled {
 
     async fn close(self: Box<Self>) {
         if self.transport == Transport::WebrtcDirect {
-            tokio::time::sleep(RESETS_LEAVE).await;
+            tokio::time::sleep(RESETS_SEND_TIME).await;
         }
         let id = self.established.id;
         let command = |reply| Command::Close {
@@ -468,7 +468,7 @@ async fn listen<B: StreamHost>(
                 if !listen.0.is_unspecified() {
                     return Ok((id, addresses));
                 }
-                patience = ADDRESSES_SETTLED;
+                patience = ADDRESSES_SETTLE_TIME;
             }
             Ok(
                 SwarmEvent::ListenerError { error, .. }

@@ -28,7 +28,7 @@ use crate::{
 
 /// How long the hosts of a client may take to close after a failure, which may mean that its peer no longer
 /// answers.
-const CLOSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+const CLOSE_AFTER_FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One trial.
 pub(crate) struct RunningTrial {
@@ -391,7 +391,7 @@ impl RunningTrial {
             client.close().await;
         } else {
             // Hosts that do not close in time are dropped.
-            let _ = tokio::time::timeout(CLOSE_AFTER_FAILURE, client.close()).await;
+            let _ = tokio::time::timeout(CLOSE_AFTER_FAILURE_TIMEOUT, client.close()).await;
         }
         ran
     }

@@ -25,7 +25,7 @@ use crate::api::{
 };
 
 /// Pause after a status was written by somebody else. The watch usually wakes the run sooner.
-pub(crate) const CONFLICT_RETRY: Duration = Duration::from_secs(1);
+pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long the events about a status may take together. Those that are lost do no harm.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -126,7 +126,7 @@ where
 /// When the next reconciliation is due.
 pub(crate) fn next_action(published: Published, wake: Option<Duration>) -> Action {
     match (published, wake) {
-        (Published::Conflict, _) => Action::requeue(CONFLICT_RETRY),
+        (Published::Conflict, _) => Action::requeue(CONFLICT_PAUSE),
         (Published::Yes, Some(wake)) => Action::requeue(wake),
         (Published::Yes, None) => Action::await_change(),
     }

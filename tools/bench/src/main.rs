@@ -29,7 +29,7 @@ use self::{part::PART, peers::PublishedProgram};
 
 /// The exit code if everything was measured, but a goal was missed. `cargo xtask bench --keep` keeps such
 /// figures, too.
-const MISSED: u8 = 3;
+const MISSED_EXIT_CODE: u8 = 3;
 
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]
@@ -131,7 +131,7 @@ async fn measure(args: &Args) -> Result<ExitCode> {
             Name::Peers => peers::run(&args.peer, rounds.max(peers::ROUNDS_MIN)).await?,
             Name::Cluster => cluster::run(rounds, seconds).await?,
             Name::Scale if scale::run(&args.runs).await? => {}
-            Name::Scale => return Ok(ExitCode::from(MISSED)),
+            Name::Scale => return Ok(ExitCode::from(MISSED_EXIT_CODE)),
         }
     }
     Ok(ExitCode::SUCCESS)

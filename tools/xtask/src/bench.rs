@@ -19,7 +19,7 @@ use crate::{
 /// Keeps the output of a benchmark. perfrun-bench does not have this option.
 const KEEP: &str = "--keep";
 /// The exit code of perfrun-bench if it has measured everything, but a goal was missed.
-const MISSED: i32 = 3;
+const MISSED_EXIT_CODE: i32 = 3;
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
     let is_kept = args.iter().any(|arg| arg == KEEP);
@@ -105,14 +105,14 @@ fn measure(workspace: &Workspace, bench: &mut Command, kept: Option<&Benchmark>)
     let status = match kept {
         Some(benchmark) => {
             let (printed, status) = shell::shown(bench)?;
-            if matches!(status.code(), Some(0 | MISSED)) {
+            if matches!(status.code(), Some(0 | MISSED_EXIT_CODE)) {
                 benchmark.keep(workspace, &printed)?;
             }
             status
         }
         None => shell::status(bench)?,
     };
-    if status.code() == Some(MISSED) {
+    if status.code() == Some(MISSED_EXIT_CODE) {
         bail!("a goal was missed; the lines above that begin with `missed:` name it");
     }
     shell::must_succeed(bench, status)?;

@@ -248,11 +248,11 @@ enum Database {
 /// What the exit status and the output of govulncheck mean.
 fn go_database(status: Option<i32>, log: &str) -> Database {
     /// The exit status of `timeout`.
-    const OVER: i32 = 124;
+    const TIMEOUT_EXIT_STATUS: i32 = 124;
     match status {
         Some(0) => Database::NoAdvisory,
         Some(3) => Database::Advisories,
-        Some(OVER) => Database::Unreachable,
+        Some(TIMEOUT_EXIT_STATUS) => Database::Unreachable,
         _ if log.contains("https://vuln.go.dev/") => Database::Unreachable,
         _ => Database::Broken,
     }

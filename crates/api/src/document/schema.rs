@@ -6,7 +6,7 @@ use super::FieldProblem;
 use crate::{nearest::did_you_mean, rule::right};
 
 /// The most alternatives of a value that a reader scans. Beyond them, a message names the nearest.
-const SCANNED: usize = 8;
+const SCANNED_MAX: usize = 8;
 
 /// Fills in defaults as the API server does: for fields that are missing or `null`.
 pub(super) fn complete(schema: &Value, value: &mut Value) {
@@ -196,7 +196,7 @@ impl SchemaViolations {
     fn check_one_of(&mut self, schema: &Value, text: &str, path: &str) {
         if let Some(names) = names(schema).filter(|names| !names.contains(&text)) {
             let meant = match names.len() {
-                ..=SCANNED => String::new(),
+                ..=SCANNED_MAX => String::new(),
                 _ => did_you_mean(text, names.iter().copied()),
             };
             self.add(

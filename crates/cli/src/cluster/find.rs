@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The most names that a message lists.
-const LISTED: usize = 10;
+const LISTED_MAX: usize = 10;
 
 /// The run with this name. If it does not exist, the error lists others.
 pub(super) async fn find(cluster: &Cluster, name: &str) -> anyhow::Result<PerfRun> {
@@ -58,10 +58,10 @@ fn no_such_run(name: &str, namespace: &str, mut names: Vec<String>) -> String {
     names.sort();
     let others = match names.len() {
         0 => return format!("{problem}, which has no runs: choose another namespace with -n"),
-        count if count > LISTED => format!(" and {} others", count - LISTED),
+        count if count > LISTED_MAX => format!(" and {} others", count - LISTED_MAX),
         _ => String::new(),
     };
-    names.truncate(LISTED);
+    names.truncate(LISTED_MAX);
     format!("{problem}; it has {}{others}", names.join(", "))
 }
 

@@ -16,7 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::args::NetworkNamespace;
 
 /// The folder of the namespaces that `ip netns` lists.
-const NAMED: &str = "/run/netns";
+const NAMESPACES_FOLDER: &str = "/run/netns";
 
 impl NetworkNamespace {
     /// Runs a function on a thread in this namespace. Sockets that it opens stay in the namespace.
@@ -35,7 +35,7 @@ impl NetworkNamespace {
     fn open(&self) -> anyhow::Result<Option<File>> {
         let path = match (&self.netns, self.pid) {
             (Some(path), _) if path.contains('/') => PathBuf::from(path),
-            (Some(name), _) => PathBuf::from(NAMED).join(name),
+            (Some(name), _) => PathBuf::from(NAMESPACES_FOLDER).join(name),
             (None, Some(process)) => PathBuf::from(format!("/proc/{process}/ns/net")),
             (None, None) => return Ok(None),
         };
@@ -57,7 +57,7 @@ impl NetworkNamespace {
             }
             (None, process) => return anyhow!("process {} does not exist", process.unwrap_or_default()),
         };
-        let mut names: Vec<String> = fs::read_dir(NAMED)
+        let mut names: Vec<String> = fs::read_dir(NAMESPACES_FOLDER)
             .into_iter()
             .flatten()
             .flatten()
@@ -65,7 +65,7 @@ impl NetworkNamespace {
             .collect();
         names.sort();
         let advice = if names.is_empty() {
-            format!("{NAMED} is empty; for a container, choose one of its processes with --pid")
+            format!("{NAMESPACES_FOLDER} is empty; for a container, choose one of its processes with --pid")
         } else {
             format!("choose one of {}", names.join(", "))
         };

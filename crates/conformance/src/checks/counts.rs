@@ -14,7 +14,7 @@ use perfrun_contract::{
 use crate::trial::TrialOutcomes;
 
 /// Lines of an echo that a stream may have sent late on a busy machine.
-const LATE_LINES: f64 = 10.0;
+const LATE_LINES_MAX: f64 = 10.0;
 
 /// The outcome of loads without a count that must be reached: they do as much as the machine lets them.
 const AS_MUCH_AS_THE_MACHINE_CAN: Result<(), String> = Ok(());
@@ -247,7 +247,7 @@ fn check_pace(load: &Echo, client: &Measured) -> Result<(), String> {
         return Err("no round trip was made on the plateau".to_owned());
     }
     // With a period, lines that are late at the start of the plateau follow each other without a wait.
-    let most = load.nominal_rate() * plateau.seconds + LATE_LINES * load.streams() as f64;
+    let most = load.nominal_rate() * plateau.seconds + LATE_LINES_MAX * load.streams() as f64;
     if plateau.round_trips as f64 > most {
         return Err(format!(
             "{} round trips in {} s are more than the pace of the streams allows: {most:.0}",

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Cells or trials named for one reason; results.json has all of them.
-const NAMED: usize = 4;
+const NAMED_MAX: usize = 4;
 
 pub(super) fn tables(results: &ReportedRun<'_>) -> Vec<Table> {
     [skipped(results), failures(results)]
@@ -74,8 +74,8 @@ fn failures(results: &ReportedRun<'_>) -> Option<Table> {
 }
 
 fn named(all: &[&str]) -> String {
-    let named = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match all.len().saturating_sub(NAMED) {
+    let named = all.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(NAMED_MAX) {
         0 => named,
         more => format!("{named} and {more} more"),
     }

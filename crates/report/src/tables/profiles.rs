@@ -8,7 +8,7 @@ use perfrun_contract::{
 use crate::table::{Field, Kind, NOTHING, Table};
 
 /// The number of functions listed for each profile.
-const FUNCTIONS: usize = 5;
+const FUNCTIONS_MAX: usize = 5;
 
 const GROUPS: [Group; 7] = [
     Group::Kernel,
@@ -58,7 +58,7 @@ fn shares(profiles: &[Profile]) -> Table {
 
 fn functions(profiles: &[Profile]) -> Table {
     let rows = profiles.iter().flat_map(|profile| {
-        let functions = profile.functions.iter().take(FUNCTIONS);
+        let functions = profile.functions.iter().take(FUNCTIONS_MAX);
         functions.map(|(name, samples)| {
             let share = *samples as f64 / profile.samples.max(1) as f64;
             let role = profile.role.to_string();
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(shares.rows[0][10].link.as_deref(), Some("profiles/a.svg"));
 
         let functions = functions(&[profile]);
-        assert_eq!(functions.rows.len(), FUNCTIONS);
+        assert_eq!(functions.rows.len(), FUNCTIONS_MAX);
         assert_eq!(functions.rows[0][2].text, "f0");
         assert_eq!(functions.rows[0][3].text, "10.0 %");
     }

@@ -39,7 +39,7 @@ const HANDSHAKE: [u8; 1] = [0];
 
 /// How often an open is tried, and the time between two tries: see [`Notifications::open`].
 const TRIES: u32 = 100;
-const RETRY_AFTER: Duration = Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A notification that makes room for more messages at the peer that gets it: see
 /// [`Flow::messages_per_credit`].
@@ -136,7 +136,7 @@ impl Notifications {
                 match self.try_open(peer).await {
                     // litep2p reports a connection to one protocol after the other, and this one may be the
                     // last.
-                    Err(NotificationError::DialFailure) => sleep(RETRY_AFTER).await,
+                    Err(NotificationError::DialFailure) => sleep(RETRY_PAUSE).await,
                     opened => return opened.map_err(describe),
                 }
             }

@@ -28,7 +28,7 @@ use tracing::{
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The module of litep2p that opens connections.
-const OPENING: &str = "litep2p::transport::webrtc::opening";
+const OPENING_MODULE: &str = "litep2p::transport::webrtc::opening";
 
 /// Lets the task that drives litep2p pause, and passes all events on.
 pub(super) struct Pausing {
@@ -76,7 +76,7 @@ fn pause() {
 }
 
 fn is_followed(metadata: &Metadata<'_>) -> bool {
-    *metadata.level() == Level::TRACE && metadata.module_path() == Some(OPENING)
+    *metadata.level() == Level::TRACE && metadata.module_path() == Some(OPENING_MODULE)
 }
 
 impl Subscriber for Pausing {

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use self::scene::{POD, Scene, is_created};
 use super::*;
 use crate::{
-    api::publish::CONFLICT_RETRY,
+    api::publish::CONFLICT_PAUSE,
     conduct::ConductorState,
     names,
     policy::Policy,

@@ -36,7 +36,7 @@ use crate::cluster::{
 };
 
 /// Forwarded connections that are opened at the same time.
-const OPENING: usize = 32;
+const OPENING_MAX: usize = 32;
 
 /// How long a deleted pod may take until it is gone, beside its grace.
 const GONE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -239,7 +239,7 @@ async fn forward(listener: TcpListener, pods: Api<Pod>, name: String) {
     // In the order in which they were accepted: a call that follows 200 idle connections comes after them.
     let mut opened = accepted
         .map(async |here| (here, open(&pods, &name).await))
-        .buffered(OPENING)
+        .buffered(OPENING_MAX)
         .boxed();
     loop {
         tokio::select! {

@@ -21,7 +21,7 @@ use crate::cluster::access::FIELD_MANAGER;
 const SECONDS_MAX: i64 = 2 * 3600;
 
 /// The exit code of a container that the kubelet killed.
-const KILLED: i32 = 128 + 9;
+const KILLED_EXIT_CODE: i32 = 128 + 9;
 
 /// The Secret with the token.
 pub(super) fn secret(suite: &str, token: &str) -> Secret {
@@ -109,7 +109,7 @@ pub(super) fn obstacle(pod: &Pod) -> String {
 /// Whether the node of a pod exited before the kubelet killed it.
 pub(super) fn exited_before_the_kill(pod: &Pod) -> bool {
     let ended = node(pod).and_then(|node| node.terminated.as_ref());
-    ended.is_some_and(|ended| ended.exit_code != KILLED)
+    ended.is_some_and(|ended| ended.exit_code != KILLED_EXIT_CODE)
 }
 
 /// The state of the node's container.

@@ -16,7 +16,7 @@ use super::{
 use crate::wire::{Arrival, Counters, Error};
 
 /// Time after which the end is repeated, which a stack may lose, too.
-const REPEATED_AFTER: Duration = Duration::from_millis(50);
+const REPEAT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the sender of a broadcast found.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ async fn end_broadcast(messenger: &mut BoxMessenger, sent: u64) -> Result<(), Er
             poll_fn(|cx| messenger.poll_flush(cx)).await?;
             poll_fn(|cx| messenger.poll_receive(cx)).await
         };
-        let Ok(received) = timeout(REPEATED_AFTER, received).await else {
+        let Ok(received) = timeout(REPEAT_PAUSE, received).await else {
             continue;
         };
         let got = acknowledged(received?, sent)?;

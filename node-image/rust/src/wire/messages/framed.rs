@@ -17,16 +17,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Most bytes of a read, and of messages that are written together. The kernel sends 64 KiB as one segment,
 /// and a longer write as that and a short one, which costs as much: raw TCP passes a third of the messages of
 /// 16 KiB then.
-const TOGETHER: usize = 64 << 10;
+const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Messages with more zeros than this are not copied into the buffer, if the stream lets it. Copying shorter
 /// ones costs less than a write for each of them.
-const COPIED: usize = 32 << 10;
+const COPIED_BYTES_MAX: usize = 32 << 10;
 
 /// Bytes of a length.
 const LENGTH: usize = 4;
 
-static ZEROS: [u8; TOGETHER] = [0; TOGETHER];
+static ZEROS: [u8; BATCH_BYTES_MAX] = [0; BATCH_BYTES_MAX];
 
 /// Messages on a stream.
 pub struct Framed<S> {
@@ -47,10 +47,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Framed<S> {
     pub fn new(stream: S) -> Self {
         Self {
             stream,
-            out: Vec::with_capacity(TOGETHER + COPIED),
+            out: Vec::with_capacity(BATCH_BYTES_MAX + COPIED_BYTES_MAX),
             written: 0,
             zeros: 0,
-            read: vec![0; TOGETHER].into(),
+            read: vec![0; BATCH_BYTES_MAX].into(),
             unread: 0..0,
             arriving: None,
         }
@@ -64,7 +64,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Framed<S> {
     /// Writes everything that waits.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.out.len() || self.zeros > 0 {
-            let (head, zeros) = (&self.out[self.written..], &ZEROS[..self.zeros.min(TOGETHER)]);
+            let (head, zeros) = (
+                &self.out[self.written..],
+                &ZEROS[..self.zeros.min(BATCH_BYTES_MAX)],
+            );
             let stream = Pin::new(&mut self.stream);
             let count = match zeros {
                 [] => ready!(stream.poll_write(cx, head))?,
@@ -121,14 +124,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Framed<S> {
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Messenger for Framed<S> {
     fn poll_send(&mut self, cx: &mut Context<'_>, message: Message) -> Poll<io::Result<bool>> {
-        if self.zeros > 0 || self.out.len() + LENGTH + message.bytes > TOGETHER {
+        if self.zeros > 0 || self.out.len() + LENGTH + message.bytes > BATCH_BYTES_MAX {
             ready!(self.poll_write(cx))?;
         }
         let length = u32::try_from(message.bytes).map_err(io::Error::other)?;
         self.out.extend(length.to_be_bytes());
         let head = message.write_head(&mut self.out);
         let zeros = message.bytes - head;
-        if zeros > COPIED && self.stream.is_write_vectored() {
+        if zeros > COPIED_BYTES_MAX && self.stream.is_write_vectored() {
             self.zeros = zeros;
         } else {
             self.out.resize(self.out.len() + zeros, 0);

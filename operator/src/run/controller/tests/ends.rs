@@ -43,7 +43,7 @@ async fn a_conflict_of_the_status_is_retried() {
     scene.sync();
     scene.change("a", |run| run["metadata"]["labels"] = json!({"team": "net"}));
     let action = scene.reconcile_by_old_objects("a").await.unwrap();
-    assert_eq!(action, Action::requeue(CONFLICT_RETRY));
+    assert_eq!(action, Action::requeue(CONFLICT_PAUSE));
     assert_eq!(scene.status("a"), Value::Null);
     scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Provisioning");

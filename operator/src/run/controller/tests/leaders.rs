@@ -34,7 +34,7 @@ async fn two_operators_that_both_believe_to_lead_create_nothing_twice() {
     first.reconcile("a").await.unwrap();
     let status = first.status("a");
     let action = second.reconcile_by_old_objects("a").await.unwrap();
-    assert_eq!(action, Action::requeue(CONFLICT_RETRY));
+    assert_eq!(action, Action::requeue(CONFLICT_PAUSE));
     assert_eq!(first.server.objects(PODS).len(), 2);
     assert_eq!(first.status("a"), status);
     // The first ends the run, which the second still sees as begun.

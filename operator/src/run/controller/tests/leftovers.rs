@@ -3,12 +3,12 @@
 use super::*;
 
 /// Longer than pods may take to stop.
-const STOPPED: u64 = 100;
+const STOPPED_SECONDS: u64 = 100;
 
 /// An operator that has led for some time, with a run that has pods and another that waits.
 async fn one_after_the_other(fields: Value) -> Scene {
     let mut scene = Scene::new().await;
-    scene.later(STOPPED).await;
+    scene.later(STOPPED_SECONDS).await;
     scene.create("first", fields);
     scene.reconcile("first").await.unwrap();
     scene.create("second", json!({}));
@@ -51,7 +51,7 @@ async fn an_exclusive_run_waits_for_pods_that_are_stopping() {
     stop_pods(&scene);
     assert_eq!(second(&mut scene).await, waits());
     // Their Kubernetes node is lost.
-    scene.later(STOPPED).await;
+    scene.later(STOPPED_SECONDS).await;
     assert_eq!(second(&mut scene).await.0, "Starting");
 }
 
@@ -84,10 +84,10 @@ async fn pods_that_nobody_deletes_keep_a_run_waiting_until_they_end_or_the_longe
         },
         |_| {},
     ];
-    for (end, after) in ends.into_iter().zip([0, 660 - STOPPED]) {
+    for (end, after) in ends.into_iter().zip([0, 660 - STOPPED_SECONDS]) {
         let mut scene = one_after_the_other(json!({})).await;
         delete_first(&mut scene);
-        scene.later(STOPPED).await;
+        scene.later(STOPPED_SECONDS).await;
         assert_eq!(second(&mut scene).await, waits());
         scene.later(after).await;
         end(&scene);
@@ -128,7 +128,7 @@ async fn a_new_leader_waits_for_pods_that_are_stopping() {
     stop_pods(&before);
     let mut scene = Scene::beside(&before.server).await;
     assert_eq!(second(&mut scene).await, waits());
-    scene.later(STOPPED).await;
+    scene.later(STOPPED_SECONDS).await;
     assert_eq!(second(&mut scene).await.0, "Starting");
 }
 
@@ -146,7 +146,7 @@ async fn a_run_that_shares_waits_for_no_pods() {
 async fn a_new_leader_waits_for_the_pods_of_a_run_that_was_deleted_before_it_was_reconciled() {
     let before = one_after_the_other(json!({})).await;
     let mut scene = Scene::beside(&before.server).await;
-    scene.later(STOPPED).await;
+    scene.later(STOPPED_SECONDS).await;
     delete_first(&mut scene);
     assert_eq!(second(&mut scene).await, waits());
     scene.pods_stop();
@@ -158,7 +158,7 @@ async fn a_new_leader_waits_for_the_pods_of_a_suspended_run_that_it_cannot_delet
     let before = one_after_the_other(json!({})).await;
     before.change("first", |run| run["spec"]["suspend"] = true.into());
     let mut scene = Scene::beside(&before.server).await;
-    scene.later(STOPPED).await;
+    scene.later(STOPPED_SECONDS).await;
     let refuses = Answer::Refuse(500, "etcd is away");
     scene.server.script(Method::DELETE, "/pods/", refuses);
     scene.reconcile("first").await.unwrap();
@@ -170,7 +170,7 @@ async fn a_new_leader_waits_for_the_pods_of_a_suspended_run_that_it_cannot_delet
 /// An operator that has just created the pods of the first run. The watch does not show them yet.
 async fn just_begun() -> Scene {
     let mut scene = Scene::new().await;
-    scene.later(STOPPED).await;
+    scene.later(STOPPED_SECONDS).await;
     scene.create("first", json!({}));
     scene.reconcile("first").await.unwrap();
     scene.create("second", json!({}));
