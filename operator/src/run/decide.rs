@@ -217,7 +217,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         return Decision::without_pods(Stage::Unchanged, inputs);
     }
     let plan = match (&inputs.planned, inputs.stood_back()) {
-        (Planned::Over, _) => return clean_up(inputs),
+        (Planned::NotNeeded, _) => return clean_up(inputs),
         (_, Some(end)) => return Decision::without_pods(end.clone(), inputs),
         (Planned::Refused(why), None) => return Decision::new(Stage::Rejected(why.clone())),
         (Planned::Held(_, cause), None) => {

@@ -73,8 +73,8 @@ pub(crate) enum Need {
 /// As much of a run's plan as a reconciliation needs.
 #[derive(Clone, Debug)]
 pub(crate) enum Planned {
-    /// The run has ended: no plan is needed.
-    Over,
+    /// The run has ended or is being deleted: no plan is needed.
+    NotNeeded,
     /// The run cannot be planned or is not allowed, for this reason.
     Refused(Cause),
     /// The run may not start yet, for this reason.
@@ -87,7 +87,7 @@ impl Planned {
     /// The outline of the plan. `None` if the run has no plan.
     pub(crate) fn outline(&self) -> Option<&Outline> {
         match self {
-            Self::Over | Self::Refused(_) => None,
+            Self::NotNeeded | Self::Refused(_) => None,
             Self::Held(outline, _) | Self::Whole(outline, _) => Some(outline),
         }
     }
@@ -96,7 +96,7 @@ impl Planned {
     pub(crate) fn plan(&self) -> Option<&Arc<Plan>> {
         match self {
             Self::Whole(_, plan) => Some(plan),
-            Self::Over | Self::Refused(_) | Self::Held(..) => None,
+            Self::NotNeeded | Self::Refused(_) | Self::Held(..) => None,
         }
     }
 }
@@ -125,7 +125,7 @@ impl Plans {
         let generation = run.metadata.generation;
         let entry = plans.remove(uid).filter(|entry| entry.generation == generation);
         let (planned, outline, plan) = match need {
-            Need::Nothing => return Planned::Over,
+            Need::Nothing => return Planned::NotNeeded,
             Need::Outline(why) => {
                 let outline = entry.map(|entry| entry.outline);
                 let outline = outline.unwrap_or_else(|| draft(run).map(|(outline, _)| outline));
@@ -308,7 +308,7 @@ mod tests {
         let plans = Plans::default();
         plan_of(&plans, &run(1, "tcp"));
         let ended = plans.plan("a", &run(1, "tcp-tls"), Need::Nothing);
-        assert!(matches!(ended, Planned::Over));
+        assert!(matches!(ended, Planned::NotNeeded));
         assert!(plans.lock().is_empty());
     }
 

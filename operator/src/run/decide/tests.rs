@@ -103,7 +103,7 @@ impl Life {
         let outline = Outline::of(&self.plan, &self.spec);
         self.own.starts.observe(&self.pods, self.now, self.instant);
         let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
-            Need::Nothing => Planned::Over,
+            Need::Nothing => Planned::NotNeeded,
             Need::Outline(cause) => Planned::Held(outline, cause),
             Need::Whole => Planned::Whole(outline, self.plan.clone()),
         };
