@@ -37,7 +37,7 @@ impl fmt::Display for Call<'_> {
     }
 }
 
-/// Why a call failed.
+/// Why a call failed: a variant for each cause, because what the user can do depends on it.
 #[derive(Debug, Error)]
 pub(super) enum Error {
     /// No API server answers at this address, or not one that the client trusts.
