@@ -39,7 +39,7 @@ pub(crate) struct PodDefaults {
     pub(crate) node_image_go: String,
     /// The image of the operator, for pods that keep results.
     pub(crate) operator_image: String,
-    /// When it is pulled. `None` if Kubernetes decides.
+    /// When the operator's image is pulled. `None` if Kubernetes decides.
     pub(crate) operator_image_pull_policy: Option<String>,
     /// When images of nodes are pulled. `None` if Kubernetes decides.
     pub(crate) node_image_pull_policy: Option<String>,

@@ -257,7 +257,12 @@ impl Process<'_> {
                 note_failure(result, metrics);
                 future::ready(())
             });
-        join!(runs, schedules, recheck(&context), follow_lists(&context, health));
+        join!(
+            runs,
+            schedules,
+            wake_first_regularly(&context),
+            follow_lists(&context, health)
+        );
     }
 
     /// The services of a term. `client` is that of the term.
@@ -331,7 +336,7 @@ async fn follow_lists(context: &Context, health: &Health) {
 }
 
 /// Wakes the first waiting run every [`WAKE_INTERVAL`].
-async fn recheck(context: &Context) {
+async fn wake_first_regularly(context: &Context) {
     let mut ticks = tokio::time::interval(WAKE_INTERVAL);
     loop {
         ticks.tick().await;

@@ -147,13 +147,13 @@ impl WatchedSchedule {
 }
 
 impl LargeFields {
-    /// What they count in the spec of a run.
+    /// The number of bytes that the large fields count in the spec of a run.
     fn of(spec: &Value) -> usize {
         let sizes = ["template", "stacks"].map(|field| spec.get(field).map_or(0, size));
         sizes.iter().sum()
     }
 
-    /// Whether there is room for them.
+    /// Reserves room for the fields, unless that was tried before. Returns whether there is enough.
     fn reserve_room(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) -> bool {
         if let Self::Counted(bytes) = *self {
             *self = match room(bytes) {

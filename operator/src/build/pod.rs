@@ -317,7 +317,7 @@ pub(super) fn beside(run: &RunIdentity, role: Option<Role>) -> PodAffinityTerm {
     }
 }
 
-/// Pods with a role are nodes.
+/// Selects the nodes of a run, of one role or of all. Its other pods have no role.
 fn pods_of(run: &RunIdentity, role: Option<Role>) -> LabelSelector {
     let mut labels: BTreeMap<_, _> = [(RUN_LABEL.to_owned(), run.name.clone())].into();
     labels.extend(role.map(|role| (ROLE_LABEL.to_owned(), role.to_string())));

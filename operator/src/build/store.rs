@@ -53,7 +53,7 @@ pub(crate) fn pod(
     }
 }
 
-/// Writing results would disturb a node on the same machine.
+/// Keeps the pod away from nodes: writing results would disturb one on the same machine.
 fn away_from_nodes(run: &RunIdentity) -> Affinity {
     let term = WeightedPodAffinityTerm {
         weight: 100,

@@ -35,6 +35,6 @@ pub(crate) struct RunOutcome {
     pub(crate) merged: Option<String>,
     /// Names of the parts of the results, in order.
     pub(crate) results: Vec<String>,
-    /// Where they are. `None` if they are ConfigMaps.
+    /// Where the results are. `None` if they are ConfigMaps.
     pub(crate) stored: Option<StoredResults>,
 }

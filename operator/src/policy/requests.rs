@@ -10,7 +10,7 @@ use super::{Patterns, Policy};
 
 /// A text of a document that a list of a policy has to allow.
 pub(super) struct Request<'a> {
-    /// What requests it, for people.
+    /// The field of the document with the text, for people.
     field: String,
     text: &'a str,
     allowed: &'a Patterns,
@@ -28,7 +28,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Why it is not allowed.
+    /// Why the policy does not allow the text. `None` if it does.
     pub(super) fn refusal(&self) -> Option<String> {
         let Self {
             field,

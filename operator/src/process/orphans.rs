@@ -31,7 +31,8 @@ pub(crate) fn orphaned(runs: &[Arc<WatchedRun>], pods: &[Arc<WatchedPod>]) -> Ve
     pods.iter().filter(is_orphaned).cloned().collect()
 }
 
-/// Reports each pod whose run no longer exists once. Does not end on its own. Both must have been listed.
+/// Reports each pod whose run no longer exists once. Does not end on its own. Runs and pods must have been
+/// listed.
 pub(crate) async fn report_orphaned(runs: &Store<WatchedRun>, pods: &Store<WatchedPod>) {
     let mut checks = OrphanedChecks::default();
     let mut ticks = tokio::time::interval(PAUSE);

@@ -144,9 +144,9 @@ impl<K: ResourceExt + Clone> Merged<K> {
         }
     }
 
-    /// The events of a watch of all namespaces, given one of the watch of a namespace.
+    /// Takes in an event of the watch of a namespace. Returns those of a watch of all namespaces.
     fn merge(&mut self, index: usize, event: Event<K>) -> Vec<Event<K>> {
-        let changes = self.namespaces[index].changes(event);
+        let changes = self.namespaces[index].take_in(event);
         if self.is_listed {
             return changes;
         }
@@ -160,7 +160,7 @@ impl<K: ResourceExt + Clone> Merged<K> {
         }
     }
 
-    /// A list of all objects. A namespace that has not been listed has none, until it can be listed.
+    /// Lists all objects. A namespace that has not been listed has none, until it can be listed.
     fn list_all(&mut self) -> Vec<Event<K>> {
         self.is_listed = true;
         for Namespace { name, .. } in self.namespaces.iter().filter(|namespace| !namespace.listed) {
@@ -183,8 +183,9 @@ impl<K: ResourceExt + Clone> Merged<K> {
 }
 
 impl<K: ResourceExt + Clone> Namespace<K> {
-    /// The changes without lists: a listed object exists, and one that is no longer listed was deleted.
-    fn changes(&mut self, event: Event<K>) -> Vec<Event<K>> {
+    /// Takes in an event. Returns the changes, without lists: a listed object exists, and one that is no
+    /// longer listed was deleted.
+    fn take_in(&mut self, event: Event<K>) -> Vec<Event<K>> {
         match event {
             Event::Init => {
                 self.listing.clear();
@@ -192,7 +193,7 @@ impl<K: ResourceExt + Clone> Namespace<K> {
             }
             Event::InitApply(object) => {
                 self.listing.insert(object.name_any());
-                self.changes(Event::Apply(object))
+                self.take_in(Event::Apply(object))
             }
             Event::InitDone => {
                 self.listed = true;

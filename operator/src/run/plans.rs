@@ -192,7 +192,7 @@ fn refused(why: String) -> Planned {
     Planned::Refused(invalid(why))
 }
 
-/// A document that cannot be run.
+/// The cause of a run whose document cannot be run.
 pub(crate) fn invalid(why: String) -> Cause {
     Cause::new(Reason::Invalid, why)
 }

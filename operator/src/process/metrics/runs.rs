@@ -38,7 +38,7 @@ pub(super) struct Runs(Arc<Mutex<Watched>>);
 #[derive(Default)]
 struct Watched {
     stores: Option<Stores>,
-    /// Whether both have been listed. Before, pods seem to be of no run.
+    /// Whether runs and pods have been listed. Before, pods seem to be of no run.
     is_listed: bool,
     known: KnownCells,
 }
