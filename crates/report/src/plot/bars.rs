@@ -147,23 +147,10 @@ impl Panel {
         let (left, right) = (x0 + layout.left(), x0 + layout.width - layout.labels - 20);
         let x_at = |value: f64| left + (axis.position(value) * f64::from(right - left)).round() as i32;
         let (top, bottom) = (y0 + TOP, y0 + TOP + self.bars.len() as i32 * layout.row);
-        let mut free_from = i32::MIN;
-        for (value, label) in &axis.ticks {
-            let x = x_at(*value);
-            canvas.line(vec![(x, top), (x, bottom)], &theme::grid(), 1);
-            let half = theme::width(label, LABEL) / 2;
-            if x - half >= free_from {
-                canvas.text((x, bottom + 14), label, LABEL, HPos::Center, false);
-                free_from = x + half + 8;
-            }
-        }
-        canvas.text(
-            ((left + right) / 2, bottom + 34),
-            &axis.with_unit(self.x_title),
-            LABEL,
-            HPos::Center,
-            false,
-        );
+        let ticks = axis.ticks.iter().map(|(value, label)| (x_at(*value), label));
+        let mark = |x| canvas.line(vec![(x, top), (x, bottom)], &theme::grid(), 1);
+        let title_at = ((left + right) / 2, bottom + 34);
+        canvas.x_axis(ticks, mark, bottom + 14, title_at, &axis.with_unit(self.x_title));
         for (i, bar) in self.bars.iter().enumerate() {
             let y = top + (i as i32 + 1) * layout.row - BAR_ROW / 2;
             let corners = [(left, y - BAR / 2), (x_at(bar.value), y + BAR / 2)];

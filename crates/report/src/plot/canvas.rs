@@ -186,6 +186,29 @@ impl Canvas<'_> {
         let _ = self.area.draw(&Rectangle::new(corners, style));
     }
 
+    /// The x axis below a panel: at each tick what `mark` draws and its label, without labels that would overlap
+    /// the one before, and then the title.
+    pub(super) fn x_axis(
+        &self,
+        ticks: impl Iterator<Item = (i32, impl AsRef<str>)>,
+        mark: impl Fn(i32),
+        labels_y: i32,
+        title_at: (i32, i32),
+        title: &str,
+    ) {
+        let mut free_from = i32::MIN;
+        for (x, label) in ticks {
+            mark(x);
+            let label = label.as_ref();
+            let half = theme::width(label, LABEL) / 2;
+            if x - half >= free_from {
+                self.text((x, labels_y), label, LABEL, HPos::Center, false);
+                free_from = x + half + 8;
+            }
+        }
+        self.text(title_at, title, LABEL, HPos::Center, false);
+    }
+
     /// The heading of a panel, which is `width` pixels wide. [`heading_height`] is what it takes beyond the
     /// first line.
     pub(super) fn heading(&self, at: (i32, i32), width: i32, text: &str) {

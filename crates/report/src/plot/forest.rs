@@ -120,27 +120,17 @@ impl Forest {
         // A change of −50 % is as far from 0 as +100 %: on this axis both are a factor of two.
         let above = ticks(reach);
         let below = above.iter().rev().map(|ratio| 1.0 / ratio);
-        let mut free_from = i32::MIN;
-        for ratio in below.chain([1.0]).chain(above.iter().copied()) {
-            let x = x_at(ratio);
-            canvas.line(vec![(x, top), (x, bottom)], &theme::grid(), 1);
+        let ratios = below.chain([1.0]).chain(above.iter().copied());
+        let ticks = ratios.map(|ratio| {
             let label = match ratio == 1.0 {
                 true => "0 %".to_owned(),
                 false => format!("{:+.0} %", (ratio - 1.0) * 100.0).replace('-', "−"),
             };
-            let half = theme::width(&label, LABEL) / 2;
-            if x - half >= free_from {
-                canvas.text((x, bottom + 14), &label, LABEL, HPos::Center, false);
-                free_from = x + half + 8;
-            }
-        }
-        canvas.text(
-            (x_at(1.0), bottom + 36),
-            "Candidate against baseline (logarithmic)",
-            LABEL,
-            HPos::Center,
-            false,
-        );
+            (x_at(ratio), label)
+        });
+        let mark = |x| canvas.line(vec![(x, top), (x, bottom)], &theme::grid(), 1);
+        let title = "Candidate against baseline (logarithmic)";
+        canvas.x_axis(ticks, mark, bottom + 14, (x_at(1.0), bottom + 36), title);
     }
 }
 

@@ -189,22 +189,15 @@ impl Lines {
             canvas.text((left - 8, y), label, LABEL, HPos::Right, false);
         }
         canvas.line(vec![(left, bottom), (right, bottom)], &theme::TEXT, 1);
-        let mut free_from = i32::MIN;
-        for (value, label) in &x_axis.ticks {
-            let x = x_at(*value);
-            canvas.line(vec![(x, bottom), (x, bottom + 4)], &theme::TEXT, 1);
-            let half = theme::width(label, LABEL) / 2;
-            if x - half >= free_from {
-                canvas.text((x, bottom + 16), label, LABEL, HPos::Center, false);
-                free_from = x + half + 8;
-            }
-        }
-        canvas.text(
-            ((left + right) / 2, bottom + 38),
+        let ticks = x_axis.ticks.iter().map(|(value, label)| (x_at(*value), label));
+        let mark = |x| canvas.line(vec![(x, bottom), (x, bottom + 4)], &theme::TEXT, 1);
+        let title_at = ((left + right) / 2, bottom + 38);
+        canvas.x_axis(
+            ticks,
+            mark,
+            bottom + 16,
+            title_at,
             &x_axis.with_unit(self.x_title),
-            LABEL,
-            HPos::Center,
-            false,
         );
         for series in &panel.series {
             band(canvas, series, x_at, y_at);
