@@ -221,27 +221,21 @@ impl AgentClient {
 
     /// An agent reached over the given requester.
     pub fn over(requester: impl Requester + 'static) -> Self {
-        Self(Caller {
-            requester: Arc::new(requester),
-            retry_for: RETRY_AGENT_TIMEOUT,
-            epoch: None,
-            answer_budget: AnswerBudget::default(),
-        })
+        Self(Caller::over(requester, RETRY_AGENT_TIMEOUT))
     }
 
     /// Calls as a conductor of this epoch. Calls without one are of epoch 0.
     #[must_use]
-    pub fn with_epoch(self, epoch: Epoch) -> Self {
-        Self(self.0.with_epoch(epoch))
+    pub fn with_epoch(mut self, epoch: Epoch) -> Self {
+        self.0.epoch = Some(epoch);
+        self
     }
 
     /// Reads answers where there is room for them.
     #[must_use]
-    pub fn with_answer_budget(self, answer_budget: AnswerBudget) -> Self {
-        Self(Caller {
-            answer_budget,
-            ..self.0
-        })
+    pub fn with_answer_budget(mut self, answer_budget: AnswerBudget) -> Self {
+        self.0.answer_budget = answer_budget;
+        self
     }
 
     /// What the agent can do, and what it does.
@@ -291,27 +285,21 @@ impl NodeClient {
 
     /// A node reached over the given requester.
     pub fn over(requester: impl Requester + 'static) -> Self {
-        Self(Caller {
-            requester: Arc::new(requester),
-            retry_for: RETRY_TIMEOUT,
-            epoch: None,
-            answer_budget: AnswerBudget::default(),
-        })
+        Self(Caller::over(requester, RETRY_TIMEOUT))
     }
 
     /// Calls as a conductor of this epoch. Calls without one are of epoch 0.
     #[must_use]
-    pub fn with_epoch(self, epoch: Epoch) -> Self {
-        Self(self.0.with_epoch(epoch))
+    pub fn with_epoch(mut self, epoch: Epoch) -> Self {
+        self.0.epoch = Some(epoch);
+        self
     }
 
     /// Reads answers where there is room for them.
     #[must_use]
-    pub fn with_answer_budget(self, answer_budget: AnswerBudget) -> Self {
-        Self(Caller {
-            answer_budget,
-            ..self.0
-        })
+    pub fn with_answer_budget(mut self, answer_budget: AnswerBudget) -> Self {
+        self.0.answer_budget = answer_budget;
+        self
     }
 
     pub(crate) fn answer_budget(&self) -> &AnswerBudget {
@@ -405,10 +393,12 @@ impl NodeClient {
 }
 
 impl Caller {
-    fn with_epoch(self, epoch: Epoch) -> Self {
+    fn over(requester: impl Requester + 'static, retry_for: Duration) -> Self {
         Self {
-            epoch: Some(epoch),
-            ..self
+            requester: Arc::new(requester),
+            retry_for,
+            epoch: None,
+            answer_budget: AnswerBudget::default(),
         }
     }
 
