@@ -25,6 +25,7 @@ use perfrun_contract::{
     summary::SummaryRow,
     tally::{Conclusion, EndReason},
 };
+use perfrun_test_kit::records::failed;
 use serde_json::json;
 
 use crate::fixtures::spec;
@@ -162,9 +163,8 @@ fn node() -> Info {
 
 /// A trial that completed, and one that failed.
 fn records(plan: &Plan) -> Vec<TrialRecord> {
-    let trial = |index: usize| plan.trials[index].clone();
     let complete = TrialRecord {
-        trial: trial(0),
+        trial: plan.trials[0].clone(),
         attempt: 1,
         failure: None,
         metrics: BTreeMap::from([(Metric::UploadGoodput, 1.5e9), (Metric::CpuSecondsPerGiB, 0.25)]),
@@ -188,28 +188,9 @@ fn records(plan: &Plan) -> Vec<TrialRecord> {
             },
         )]),
     };
-    let failed = TrialRecord {
-        trial: trial(1),
-        attempt: 0,
-        failure: Some(TrialFailure {
-            node: Some("server-0".into()),
-            reason: Reason::NodeLost,
-            message: "gone".into(),
-        }),
-        metrics: BTreeMap::new(),
-        flags: vec![],
-        at_seconds: 2.0,
-        start_skew_seconds: None,
-        clock_uncertainty_seconds: None,
-        start_lateness_seconds: None,
-        overhead_seconds: 0.0,
-        session: 0,
-        disturbance: None,
-        standstill: None,
-        links: None,
-        merged_samples: None,
-        nodes: BTreeMap::new(),
-    };
+    let mut failed = failed(&plan.trials[1].id, Reason::NodeLost);
+    failed.failure.as_mut().unwrap().node = Some("server-0".into());
+    failed.at_seconds = 2.0;
     vec![complete, failed]
 }
 
