@@ -14,7 +14,7 @@ use perfrun_contract::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{rule, spec::Selector, structural::is_default};
+use crate::{rule, spec::matrix::Selector, structural::is_default};
 
 /// The most entries that `compare` of a document may have.
 pub(crate) const COMPARISONS_MAX: usize = 4;

@@ -4,7 +4,7 @@
     reason = "KubeSchema derives from a copy of each type, which no one else reaches"
 )]
 
-mod matrix;
+pub(crate) mod matrix;
 mod pods;
 mod rules;
 mod status;
