@@ -37,6 +37,16 @@ pub fn socket_address(transport: Transport, socket: SocketAddr) -> String {
     multiaddr(transport, socket).to_string()
 }
 
+/// What stands before the key of a host of commonware.
+pub(super) const BEFORE_KEY: &str = "/commonware/";
+
+/// An address without the key of a host of commonware and what follows it, which no multiaddr has.
+pub fn multiaddr_part(address: &str) -> &str {
+    address
+        .split_once(BEFORE_KEY)
+        .map_or(address, |(multiaddr, _)| multiaddr)
+}
+
 /// The socket of an address of the raw stack, which has no peer id. The inverse of [`multiaddr`].
 pub(crate) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
     let refuse = |reason: &str| Error::address(address, reason);

@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 pub use self::commonware::limited;
 use self::limits::{CLOSE_TIMEOUT, IDLE_TIMEOUT, OPEN_TIMEOUT, with_spare, within};
 pub use self::{
-    address::socket_address,
+    address::{multiaddr_part, socket_address},
     error::Error,
     host::{
         BoxStream, Connection, DialPhases, Host, HostConfig, Inbound, Keys, PingTarget, RelayEvent, Relaying,

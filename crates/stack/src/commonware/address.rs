@@ -7,7 +7,10 @@ use commonware_codec::DecodeExt;
 use commonware_cryptography::ed25519::PublicKey;
 use perfrun_contract::matrix::Transport;
 
-use crate::{Error, address};
+use crate::{
+    Error,
+    address::{self, BEFORE_KEY},
+};
 
 /// Where a host listens, who it is, and where it takes introductions, if it does.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -21,13 +24,13 @@ impl Address {
     /// The part after the socket.
     pub(super) fn suffix(key: &PublicKey, introduction: Option<u16>) -> String {
         let introduction = introduction.map_or(String::new(), |port| format!("/introduction/{port}"));
-        format!("/commonware/{key}{introduction}")
+        format!("{BEFORE_KEY}{key}{introduction}")
     }
 
     /// The inverse of [`fmt::Display`].
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let refuse = |reason: &str| Error::address(text, reason);
-        let parts = text.split_once("/commonware/");
+        let parts = text.split_once(BEFORE_KEY);
         let (socket, rest) = parts.ok_or_else(|| refuse("it has no /commonware/<key>"))?;
         let (key, port) = match rest.split_once("/introduction/") {
             Some((key, port)) => (key, Some(port)),

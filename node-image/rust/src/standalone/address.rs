@@ -48,9 +48,7 @@ pub(crate) fn dial(text: &str, given: Option<Transport>) -> anyhow::Result<(Tran
         let transport = given.unwrap_or(DEFAULT);
         return Ok((transport, stack::socket_address(transport, socket)));
     }
-    // The key of a commonware host is not a part of any multiaddr.
-    let (known, _) = text.split_once("/commonware/").unwrap_or((text, ""));
-    let address: Multiaddr = known.parse().with_context(|| {
+    let address: Multiaddr = stack::multiaddr_part(text).parse().with_context(|| {
         format!(
             "unable to dial {text:?}: use the address that the server printed, ADDRESS:PORT with an IP address, or \
              a multiaddr, such as /dns4/localhost/tcp/33333"
