@@ -4,14 +4,9 @@ mod built_in;
 mod facts;
 mod uses;
 
-use self::facts::why_no_shared_wire;
 pub use self::{
     built_in::capabilities,
-    facts::{
-        COMMONWARE_SPARE, LITEP2P_QUIC_STREAMS, commonware_burst, commonware_peers, dial_round_trips,
-        is_stream_layer, limits, most_peers, stream_is_connection, why_role_unsupported,
-        why_setting_unsupported,
-    },
+    facts::*,
     uses::{USES, Use},
 };
 use crate::{
@@ -19,7 +14,7 @@ use crate::{
     matrix::{Protocol, Stack, StackSettings, Transport},
     parameters::{Amount, Parameters},
     role::Role,
-    workload::{Direction, MessageMode},
+    workload::Direction,
 };
 
 /// Bytes that yamux lets a peer send on each stream before they are read (`DEFAULT_CREDIT`).
@@ -160,7 +155,7 @@ fn why_unsupported_by_libp2p(
     parameters: &Parameters,
 ) -> Option<String> {
     if transport.is_in_process() {
-        return unsupported_in_process(parameters);
+        return parameters.why_not_in_process().map(str::to_owned);
     }
     if transport == Transport::WebrtcDirect {
         let has_libp2p = [client, server].contains(&Stack::Libp2p);
@@ -181,18 +176,6 @@ fn why_unsupported_by_libp2p(
     Some(format!(
         "{server} as a server allows {most} streams on a {carrier}, which is not configurable"
     ))
-}
-
-fn unsupported_in_process(parameters: &Parameters) -> Option<String> {
-    if parameters
-        .messages()
-        .is_some_and(|load| load.mode == MessageMode::Broadcast)
-    {
-        return Some("a broadcast goes to separate processes, which memory cannot connect".into());
-    }
-    parameters
-        .has_relayed_path()
-        .then(|| "peers of a relay are separate processes, which memory cannot connect".into())
 }
 
 fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) -> Option<String> {

@@ -13,6 +13,7 @@ use perfrun_contract::{
     network::NONE,
     plan::{Cell, Plan},
     record::WINDOW_LIMITED,
+    support::STREAM_LAYER,
     units::{Scale, percent},
 };
 
@@ -293,9 +294,9 @@ impl<'a> Names<'a> {
             .filter(|(baseline, candidate)| !candidate.has_stacks_of(baseline))
             .map_or_else(String::new, |(baseline, candidate)| {
                 let layer = if baseline.is_stream_layer() == candidate.is_stream_layer() {
-                    ""
+                    String::new()
                 } else {
-                    " (commonware: its stream layer)"
+                    format!(" ({STREAM_LAYER})")
                 };
                 format!(" against {}{layer}", baseline.pair())
             })

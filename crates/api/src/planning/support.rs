@@ -1,13 +1,12 @@
 //! Requirements of cells beyond those of their stacks ([`perfrun_contract::support`]).
 
 use perfrun_contract::{
-    matrix::{IpFamily, Messaging, Setting},
+    matrix::{Cups, IpFamily, Setting},
     network::NONE,
     plan::Cell,
     quantity::ByteSize,
     role::Role,
     support::{CellStack, CellStacks, YAMUX_STREAM, most_peers, why_unsupported},
-    workload::MessageMode,
 };
 
 use super::points::Point;
@@ -23,7 +22,7 @@ pub(super) fn why_skipped(point: &Point<'_>, cell: &Cell) -> Option<String> {
         .or_else(|| why_settings_unsupported(stacks, cell))
         .or_else(|| why_settings_differ(cell))
         .or_else(|| why_window_too_small(cell))
-        .or_else(|| why_other_messaging(cell))
+        .or_else(|| (cell.parameters).why_messaging_unsupported(cell.client_settings.messaging()))
         .or_else(|| why_too_many_peers(cell))
         .or_else(|| why_not_in_one_process(cell))
         .or_else(|| why_uneven_peers(cell))
@@ -66,38 +65,30 @@ fn why_settings_differ(cell: &Cell) -> Option<String> {
     let [client, server] = settings.map(|settings| settings.cups());
     if client != server {
         return Some(format!(
-            "peers of commonware with different versions of cups cannot talk: {client} and {server}"
+            "peers of {} with different versions of cups cannot talk: {client} and {server}",
+            Cups::STACK
         ));
     }
     let [client, server] = settings.map(|settings| settings.messaging());
     (client != server).then(|| format!("peers that pass messages by {client} and by {server} cannot talk"))
 }
 
-/// Why a cell is skipped whose workload does not pass messages as its variant says.
-fn why_other_messaging(cell: &Cell) -> Option<String> {
-    let messaging = cell.client_settings.messaging();
-    match (messaging, cell.parameters.messages()) {
-        (Messaging::Streams, _) => None,
-        (Messaging::Gossipsub, Some(load)) => (load.mode != MessageMode::Broadcast)
-            .then(|| "gossipsub passes messages to all peers only: set the mode broadcast".into()),
-        (Messaging::Notifications, Some(_)) => None,
-        _ => Some(format!("{messaging} is a setting for the workload messages only")),
-    }
-}
-
 /// Why a cell is skipped that has more peers than a server of its stack takes.
 fn why_too_many_peers(cell: &Cell) -> Option<String> {
-    let load = cell.parameters.messages()?;
-    let peers = match load.mode {
-        _ if cell.is_in_process() => cell.peers_per_client.into(),
-        MessageMode::Broadcast => cell.peers(),
-        _ => cell.peers().div_ceil(cell.servers.len() as u64),
-    };
     let stack = cell.server_stack;
-    let most = most_peers(stack, load).filter(|most| peers > u64::from(*most))?;
-    Some(format!(
-        "a server of {stack} takes {most} peers that send such messages, not {peers}: lower their number or the window"
-    ))
+    let most = most_peers(stack, &cell.parameters)?;
+    let peers = match cell.is_in_process() {
+        true => cell.peers_per_client.into(),
+        false => {
+            let dialled = cell.peers() * cell.parameters.servers_of_peer() as u64;
+            dialled.div_ceil(cell.servers.len() as u64)
+        }
+    };
+    (peers > u64::from(most)).then(|| {
+        format!(
+            "a server of {stack} takes {most} peers that send such messages, not {peers}: lower their number or the window"
+        )
+    })
 }
 
 /// Why a cell with both peers in one process is skipped.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// A named variant of a stack, from another image or with other settings.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = rules::cups_of_commonware())]
+#[x_kube(validation = rules::cups_of_its_stack())]
 #[x_kube(validation = rules::messaging_of_its_stack())]
 #[x_kube(validation = rules::tcp_congestion_by_its_name())]
 #[x_kube(validation = rules::yamux_window())]

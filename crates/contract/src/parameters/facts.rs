@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Amount;
 use crate::{
     distribution::Distribution,
-    matrix::{Identity, Negotiation, Protocol},
+    matrix::{Identity, Messaging, Negotiation, Protocol},
     metric::Metric,
     quantity::ByteSize,
     workload::{Direction, RelayLimits},
@@ -131,6 +131,18 @@ pub trait Workload: Send + Sync {
         false
     }
 
+    /// Why peers cannot be in one process. `None` if they can.
+    fn why_not_in_process(&self) -> Option<&'static str> {
+        self.has_relayed_path()
+            .then_some("peers of a relay are separate processes, which memory cannot connect")
+    }
+
+    /// Why its messages cannot pass as a variant of a stack says. `None` if they can.
+    fn why_messaging_unsupported(&self, messaging: Messaging) -> Option<String> {
+        (messaging != Messaging::Streams)
+            .then(|| format!("{messaging} is a setting for the workload messages only"))
+    }
+
     /// Servers that each peer of a client dials: one, or all that a broadcast has.
     fn servers_of_peer(&self) -> usize {
         1
@@ -170,6 +182,11 @@ pub trait Workload: Send + Sync {
     /// The operation that the workload repeats. `None` for workloads that are measured by their bytes.
     fn operation(&self) -> Option<Distribution> {
         None
+    }
+
+    /// Whether the time of each operation is a result.
+    fn is_timed(&self) -> bool {
+        self.operation().is_some()
     }
 
     /// Whether the end of a trial cuts off transfers in progress. Such a trial continues without servers that

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     limits::{IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, MESSAGE_RATE_MAX, MESSAGE_WINDOW_MAX, RECEIVERS_MAX},
-    matrix::Protocol,
+    matrix::{Messaging, Protocol},
     metric::Metric,
     quantity::ByteSize,
     workload::{Direction, MessageMode},
@@ -161,6 +161,16 @@ impl Workload for Messages {
         self.mode == MessageMode::Serial
     }
 
+    fn why_not_in_process(&self) -> Option<&'static str> {
+        (self.mode == MessageMode::Broadcast)
+            .then_some("a broadcast goes to separate processes, which memory cannot connect")
+    }
+
+    fn why_messaging_unsupported(&self, messaging: Messaging) -> Option<String> {
+        (messaging == Messaging::Gossipsub && self.mode != MessageMode::Broadcast)
+            .then(|| "gossipsub passes messages to all peers only: set the mode broadcast".into())
+    }
+
     fn servers_of_peer(&self) -> usize {
         self.receivers as usize
     }
@@ -177,6 +187,10 @@ impl Workload for Messages {
             (_, timed) => timed,
         };
         Some((Direction::Upload, amount, 1))
+    }
+
+    fn is_timed(&self) -> bool {
+        true
     }
 
     fn client_files(&self, hosts: u64, _stream_is_connection: bool) -> u64 {

@@ -170,14 +170,21 @@ pub fn is_stream_layer(stack: Stack, parameters: &Parameters) -> bool {
     stack == Commonware && parameters.messages().is_none()
 }
 
+/// What cells of [`is_stream_layer`] are called beside their pair of stacks.
+pub const STREAM_LAYER: &str = "commonware: its stream layer";
+
+/// What a note says of their values.
+pub const STREAM_LAYER_NOTE: &str = "of commonware's stream layer, which commonware-p2p is built on: each stream is an encrypted TCP connection";
+
 /// Whether each stream is a connection of its own.
 pub fn stream_is_connection(stack: Stack, transport: Transport, parameters: &Parameters) -> bool {
     (stack == Raw && transport == Tcp) || is_stream_layer(stack, parameters)
 }
 
 /// Peers that a server can have. `None` if no limit is known.
-pub fn most_peers(stack: Stack, load: &Messages) -> Option<u32> {
-    (stack == Commonware).then(|| commonware_peers(load))
+pub fn most_peers(stack: Stack, parameters: &Parameters) -> Option<u32> {
+    let load = parameters.messages().filter(|_| stack == Commonware);
+    load.map(commonware_peers)
 }
 
 /// Messages that a peer of commonware may send at the same moment: its window, so that no queue limits it. A

@@ -1,8 +1,8 @@
 //! How times are distributed.
 
 use perfrun_contract::{
-    distribution::Distribution, histogram::Recorder, measure::merged, node::Measured, parameters::Parameters,
-    plan::Cell, role::Role, units::Unit,
+    distribution::Distribution, histogram::Recorder, measure::merged, node::Measured, plan::Cell, role::Role,
+    units::Unit,
 };
 
 use super::{
@@ -28,10 +28,8 @@ const STEPS: u32 = 100;
 /// The share of operations that took at most a time, of all trials of a cell together: a panel for each load,
 /// path and distribution, a line for each pair.
 pub(super) fn latencies(index: &ResultsIndex<'_>) -> Option<Plot> {
-    let is_timed =
-        |parameters: &Parameters| parameters.operation().is_some() || parameters.messages().is_some();
     let mut panels = vec![];
-    for (path, _, cells) in groups(index, is_timed) {
+    for (path, _, cells) in groups(index, |parameters| parameters.is_timed()) {
         let load = cells
             .first()
             .map_or_else(String::new, |cell| cell.parameters.to_string());

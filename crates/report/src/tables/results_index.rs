@@ -11,6 +11,7 @@ use perfrun_contract::{
     reported_run::ReportedRun,
     role::Role,
     summary::SummaryRow,
+    support::STREAM_LAYER_NOTE,
     tally::counting,
 };
 use perfrun_judge::{VALUES_MIN, is_measured, measured, needs, share, summarize};
@@ -364,10 +365,7 @@ impl<'a> ResultsIndex<'a> {
     }
 
     fn notes(&self, notes: &mut Notes, cell: &Cell, row: &SummaryRow) -> Vec<usize> {
-        let layer = cell.is_stream_layer().then(|| {
-            "of commonware's stream layer, which commonware-p2p is built on: each stream is an encrypted TCP connection"
-                .to_owned()
-        });
+        let layer = cell.is_stream_layer().then(|| STREAM_LAYER_NOTE.to_owned());
         let texts = self.remarks(cell, row).chain(layer);
         let mut marks: Vec<usize> = texts.map(|text| notes.index(text)).collect();
         marks.sort_unstable();

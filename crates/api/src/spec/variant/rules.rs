@@ -19,12 +19,18 @@ pub(super) fn variant_name() -> Rule {
 }
 
 /// Only commonware uses CUPS.
-pub(super) fn cups_of_commonware() -> Rule {
+pub(super) fn cups_of_its_stack() -> Rule {
     Rule::new(format!(
         "!has(self.settings) || !has(self.settings.cups) || self.stack == '{}'",
         Cups::STACK
     ))
-    .message("must not be set: only variants of commonware have the setting cups")
+    .message(
+        format!(
+            "must not be set: only variants of {} have the setting cups",
+            Cups::STACK
+        )
+        .as_str(),
+    )
     .field_path(".settings.cups")
 }
 
@@ -118,7 +124,7 @@ mod tests {
     fn only_commonware_uses_cups() {
         let variant = |stack: &str| json!({"stack": stack, "settings": {"cups": "v0"}});
         judges(
-            &cups_of_commonware(),
+            &cups_of_its_stack(),
             &variant("commonware"),
             &variant("raw"),
             "must not be set: only variants of commonware have the setting cups",
