@@ -186,8 +186,8 @@ impl Canvas<'_> {
         let _ = self.area.draw(&Rectangle::new(corners, style));
     }
 
-    /// The x axis below a panel: at each tick what `mark` draws and its label, without labels that would overlap
-    /// the one before, and then the title.
+    /// The x axis below a panel: at each tick what `mark` draws, and its label if that does not overlap the
+    /// last one, and then the title.
     pub(super) fn x_axis(
         &self,
         ticks: impl Iterator<Item = (i32, impl AsRef<str>)>,
