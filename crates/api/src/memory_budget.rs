@@ -39,8 +39,8 @@ const SPARE_STRUCTS: u64 = 2;
 
 const REFUSED: &str = "it takes more memory than it may";
 
-/// How much memory values may still take.
-#[derive(Debug)]
+/// How much memory values may still take. What is read with a clone counts only there.
+#[derive(Clone, Debug)]
 pub struct MemoryBudget {
     /// In bytes; `None` when something would have taken more.
     left: Cell<Option<u64>>,

@@ -443,8 +443,8 @@ pub struct OutputOptions {
 /// How large the results are that are read.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Size {
-    /// Read results that take more than 256 MiB of memory. Use it only if you trust who made them: a small
-    /// file may take all memory.
+    /// Read results that take more than 256 MiB of memory: those of a run, or of all runs that are compared.
+    /// Use it only if you trust who made them: a small file may take all memory.
     #[arg(long)]
     pub large: bool,
 }

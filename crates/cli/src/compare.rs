@@ -21,7 +21,7 @@ use perfrun_contract::{
 use perfrun_report::{
     Basis, EARLIER_MIN, RUNS_MIN, TerminalOptions, checks,
     differences::{differences, differences_table},
-    history_csv,
+    history_header, history_lines,
     runs::{RunsComparison, shared},
     verdict,
 };
@@ -38,7 +38,7 @@ use crate::{
 
 /// Compares the results of the arguments. Returns the exit status.
 pub fn compare(args: &args::Compare) -> anyhow::Result<u8> {
-    let memory = &args.output_options.size.memory();
+    let memory = &mut args.output_options.size.memory();
     match (&args.history, args.results.as_slice()) {
         (Some(folder), [new]) => Sides::of_history(folder, new, memory)?.compare(args),
         (Some(_), _) => invalid("--history compares one run with earlier ones: name that run"),
@@ -56,10 +56,17 @@ fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
     Err(InvalidCommandLine(problem.into()).into())
 }
 
-/// Prints the medians of all runs in a folder.
+/// Prints the medians of all runs in a folder. They are read one after the other, since a folder may have more
+/// runs than memory has room for.
 pub fn history(args: &args::History) -> anyhow::Result<()> {
-    let kept = read(from_ref(&args.folder), &args.size.memory())?;
-    write_to_stdout(&history_csv(&reported_runs(&kept)))
+    let mut runs = vec![];
+    for run in results_folder::runs_in(&args.folder)? {
+        let results = results_folder::read_within(&run, &args.size.memory())?;
+        runs.push((results.started, history_lines(&results.reported_run())));
+    }
+    runs.sort_by_key(|(started, _)| *started);
+    let lines: String = runs.into_iter().map(|(_, lines)| lines).collect();
+    write_to_stdout(&(history_header() + &lines))
 }
 
 /// Shows what a run found itself.
@@ -118,12 +125,25 @@ impl KeptRun {
     }
 }
 
-/// The runs that paths name, from the first to the last. All of them share the memory.
-fn read(paths: &[PathBuf], memory: &MemoryBudget) -> Result<Vec<KeptRun>, results_folder::Error> {
+/// The wanted ones of the runs that paths name, from the first to the last. They share the memory. Others take
+/// none of it.
+fn read(
+    paths: &[PathBuf],
+    memory: &mut MemoryBudget,
+    is_wanted: impl Fn(&KeptRun) -> bool,
+) -> Result<Vec<KeptRun>, results_folder::Error> {
     let mut kept = vec![];
     for path in paths {
         for path in results_folder::runs_in(path)? {
-            kept.push(KeptRun::read(path, memory)?);
+            let left = memory.clone();
+            let run = KeptRun::read(path, &left).map_err(|error| match error {
+                results_folder::Error::TooLarge { file } => results_folder::Error::AllTooLarge { file },
+                error => error,
+            })?;
+            if is_wanted(&run) {
+                kept.push(run);
+                *memory = left;
+            }
         }
     }
     kept.sort_by_key(|kept| kept.results.started);
@@ -142,8 +162,9 @@ struct Sides {
 }
 
 impl Sides {
-    fn of(base: &[PathBuf], candidate: &[PathBuf], memory: &MemoryBudget) -> anyhow::Result<Self> {
-        let (baselines, candidates) = (read(base, memory)?, read(candidate, memory)?);
+    fn of(base: &[PathBuf], candidate: &[PathBuf], memory: &mut MemoryBudget) -> anyhow::Result<Self> {
+        let baselines = read(base, memory, |_| true)?;
+        let candidates = read(candidate, memory, |_| true)?;
         are_different_runs(&baselines, &candidates)?;
         let numbers = (baselines.len(), candidates.len());
         let basis = if numbers == (1, 1) {
@@ -166,11 +187,11 @@ impl Sides {
         })
     }
 
-    fn of_history(folder: &Path, new: &Path, memory: &MemoryBudget) -> anyhow::Result<Self> {
+    fn of_history(folder: &Path, new: &Path, memory: &mut MemoryBudget) -> anyhow::Result<Self> {
         let candidates = vec![KeptRun::read(new.to_owned(), memory)?];
         let Results { name, started, .. } = &candidates[0].results;
-        let mut baselines = read(&[folder.to_owned()], memory)?;
-        baselines.retain(|kept| kept.results.name == *name && kept.results.started < *started);
+        let is_earlier = |kept: &KeptRun| kept.results.name == *name && kept.results.started < *started;
+        let mut baselines = read(&[folder.to_owned()], memory, is_earlier)?;
         let cells: BTreeSet<&String> = measured(&candidates[0].results).map(|cell| &cell.id).collect();
         let earlier = baselines.len();
         baselines.retain(|kept| measured(&kept.results).any(|cell| cells.contains(&cell.id)));

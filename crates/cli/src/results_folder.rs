@@ -117,6 +117,13 @@ pub enum Error {
         .file.display()
     )]
     TooLarge { file: PathBuf },
+    /// Runs that are compared are in memory at the same time.
+    #[error(
+        "unable to read {}: all results of this comparison would take more than 256 MiB of memory: compare fewer runs, \
+         or add --large if you trust who made them",
+        .file.display()
+    )]
+    AllTooLarge { file: PathBuf },
     /// Names are parts of paths.
     #[error("unable to use {}", .file.display())]
     Names { file: PathBuf, source: InvalidName },

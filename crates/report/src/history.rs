@@ -21,35 +21,36 @@ columns! {
     }
 }
 
-/// One line for each run, cell and metric that stands for the cell's workload, from the first run to the
-/// last, under a header. Units are those of the metrics. Ends of intervals are empty below six trials.
-pub fn history_csv(runs: &[ReportedRun<'_>]) -> String {
-    let mut runs: Vec<&ReportedRun<'_>> = runs.iter().collect();
-    runs.sort_by_key(|run| run.started);
+/// The header of the lines of [`history_lines`].
+pub fn history_header() -> String {
+    csv::text(Some(Line::COLUMNS), [] as [Line<'_>; 0])
+}
+
+/// One line for each cell and metric that stands for the cell's workload. Units are those of the metrics.
+/// Ends of intervals are empty below six trials.
+pub fn history_lines(run: &ReportedRun<'_>) -> String {
+    let label = distinct_answers(run, |node| node.label.as_ref());
+    let commit = distinct_answers(run, |node| node.commit.as_ref());
     let mut lines = vec![];
-    for run in runs {
-        let label = distinct_answers(run, |node| node.label.as_ref());
-        let commit = distinct_answers(run, |node| node.commit.as_ref());
-        for cell in &run.plan.cells {
-            let metrics = cell.parameters.primary();
-            let rows = run.summary.iter();
-            for row in rows.filter(|row| row.cell == cell.id && metrics.contains(&row.metric)) {
-                lines.push(Line {
-                    run: run.name,
-                    when: run.started.to_string(),
-                    label: label.clone(),
-                    commit: commit.clone(),
-                    cell: &row.cell,
-                    metric: row.metric,
-                    unit: row.unit.to_string(),
-                    median: row.median,
-                    ci95_low: row.ci95_low,
-                    ci95_high: row.ci95_high,
-                });
-            }
+    for cell in &run.plan.cells {
+        let metrics = cell.parameters.primary();
+        let rows = run.summary.iter();
+        for row in rows.filter(|row| row.cell == cell.id && metrics.contains(&row.metric)) {
+            lines.push(Line {
+                run: run.name,
+                when: run.started.to_string(),
+                label: label.clone(),
+                commit: commit.clone(),
+                cell: &row.cell,
+                metric: row.metric,
+                unit: row.unit.to_string(),
+                median: row.median,
+                ci95_low: row.ci95_low,
+                ci95_high: row.ci95_high,
+            });
         }
     }
-    csv::text(Some(Line::COLUMNS), lines)
+    csv::text(None, lines)
 }
 
 /// What the nodes of a run answer, without repetition.

@@ -2,7 +2,7 @@
 //!
 //! [`markdown`], [`html()`] and [`terminal`] draw the same tables, which `tables` builds without knowing how
 //! they are drawn; [`markdown_sections`] has those of Markdown one by one. [`plots`], [`summary_csv`],
-//! [`samples_csv`] and [`history_csv`] are for pictures and for other programs. [`select_cells`] restricts
+//! [`samples_csv`] and [`history_lines`] are for pictures and for other programs. [`select_cells`] restricts
 //! results to some cells before they are drawn. [`runs`] compares several runs, and [`differences`] decides
 //! whether they may be compared. Nothing here reads a file, a clock or the environment, and nothing panics on
 //! results that are empty or end early: that is when people need to see what was measured.
@@ -30,7 +30,7 @@ mod terminal;
 use perfrun_contract::units;
 
 pub use checks::{Check, checks};
-pub use history::history_csv;
+pub use history::{history_header, history_lines};
 pub use html::html;
 pub use markdown::{MarkdownSections, markdown, markdown_sections};
 pub use perfrun_judge::{

@@ -189,12 +189,12 @@ fn results_that_would_fill_memory_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn all_runs_of_a_comparison_share_what_results_may_take() {
+fn all_runs_of_a_comparison_share_what_results_may_take_and_those_of_a_history_do_not() {
     let scratch = Scratch::new();
     let records = RECORD.repeat(110_000);
     for (hour, folder) in [(1, "one"), (2, "other")] {
         let mut run = kept::run(&kept::uploads(), hour, |_| 1.0).json();
-        run["trials"] = json!("all");
+        (run["name"], run["trials"]) = (json!("large"), json!("all"));
         let all = format!("[{}]", records.trim_end_matches(','));
         kept::keep(&scratch, folder, &run.to_string().replace("\"all\"", &all));
     }
@@ -204,7 +204,14 @@ fn all_runs_of_a_comparison_share_what_results_may_take() {
         "{one}"
     );
     let both = scratch.call(&["compare", "one", "other"]).expect(1);
-    assert!(both.stderr.contains(ADVICE), "{both}");
+    let advice = "all results of this comparison would take more than 256 MiB of memory: compare fewer runs, or add \
+                  --large if you trust who made them";
+    assert!(both.stderr.contains(advice), "{both}");
+    // Each is read on its own, and one of another document is not kept.
+    scratch.call(&["history", "."]).expect(0);
+    kept::run(&kept::uploads(), 3, |_| 1.0).keep(&scratch, "new");
+    let new = scratch.call(&["compare", "--history", ".", "new"]).expect(1);
+    assert!(new.stderr.contains("0 earlier runs of uploads"), "{new}");
 }
 
 #[test]

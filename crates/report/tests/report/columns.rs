@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use perfrun_report::{history_csv, samples_csv, summary_csv};
+use perfrun_report::{history_header, samples_csv, summary_csv};
 use perfrun_test_kit::results::run;
 
 use crate::rendered::QUICKSTART;
@@ -16,7 +16,7 @@ fn the_page_of_results_lists_all_columns_in_their_order() {
     for (file, csv) in [
         ("summary.csv", summary_csv(&reported)),
         ("samples.csv", samples_csv(&reported)),
-        ("history.csv", history_csv(&[])),
+        ("history.csv", history_header()),
     ] {
         let (_, section) = page.split_once(&format!("\n## {file}\n")).unwrap();
         let (section, _) = section.split_once("\n## ").unwrap_or((section, ""));
