@@ -29,7 +29,7 @@ pub const SCHEMA_VERSION: u32 = 2;
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Results {
-    /// [`SCHEMA_VERSION`] of the program that wrote this document.
+    /// Version of the schema of this document.
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     /// Name of the PerfRun.
@@ -37,14 +37,15 @@ pub struct Results {
     /// When the run started.
     #[schemars(with = "String")]
     pub started: Timestamp,
-    /// When the run ended.
+    /// When the run ended. In the file of a run in progress: when it started, or when its last session ended.
     #[schemars(with = "String")]
     pub ended: Timestamp,
-    /// How the run ended.
+    /// How the run ended. In the file of a run in progress: `interrupted`, which holds if perfrun is killed.
     pub state: RunState,
     /// Cause of the end, if the run is not complete.
     pub reason: Option<String>,
-    /// Phase and reason of the end. Absent while the run is in progress.
+    /// Phase and reason of the end. The file of a run in progress has none, and `perfrun report --output json`
+    /// shows the phase `Running` for it.
     pub conclusion: Option<Conclusion>,
     /// The spec, with all defaults filled in.
     pub spec: PerfRunSpec,

@@ -89,7 +89,7 @@ pub const PROGRAM_SHA256_VARIABLE: &str = "PERFRUN_PROGRAM_SHA256";
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Info {
-    /// Version of the contract that it speaks: [`CONTRACT`].
+    /// Version of the node contract that it speaks.
     #[serde(default = "first_contract")]
     pub contract: u32,
     /// Identifies this start of the program; a restart changes the number.
@@ -123,7 +123,7 @@ pub struct Info {
     pub allocator: Option<String>,
     /// The address that trials listen on and dial from.
     pub listen_ip: std::net::IpAddr,
-    /// Names the clock that [`Clock`] shows: nodes with the same name share it. Absent if that is unknown.
+    /// Names the clock that `GET /v1/clock` shows: nodes with the same name share it. Absent if that is unknown.
     pub clock: Option<String>,
     /// Host name.
     pub host: String,

@@ -130,7 +130,7 @@ impl fmt::Display for Standstill {
 }
 
 /// What else kept the machines of a trial busy while its workload ran: of each share, that of the machine or
-/// node that has the largest. [`MachineTime`](crate::machine::MachineTime) says how exactly that is known.
+/// node that has the largest. The kernel counts in steps of 0.01 s, so short trials show less of it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disturbance {
@@ -142,7 +142,7 @@ pub struct Disturbance {
     /// Time for which a control group held a node back, as a share of the workload's time.
     pub throttled: f64,
     /// The latest start of a client after the requested moment, as a share of the workload's time: 0 up to
-    /// [`LATE_START_SECONDS`], which is usual.
+    /// 5 ms, which is usual.
     pub late: f64,
 }
 

@@ -82,7 +82,7 @@ pub fn counting(records: &[TrialRecord]) -> impl Iterator<Item = &TrialRecord> {
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conclusion {
-    /// Succeeded, Failed or Cancelled; Running if the run has not ended.
+    /// Succeeded, Failed or Cancelled; Running while the run is in progress.
     #[serde(deserialize_with = "newer::name")]
     pub phase: Phase,
     /// Why, for programs.
@@ -118,8 +118,8 @@ pub enum EndReason {
     /// A node was lost in all trials that failed, or could not be replaced. The message says how.
     /// Give nodes more memory if theirs was used up.
     NodeLost,
-    /// All trials were run. Those that failed had links that were not as configured: the message says which
-    /// and by how much. Use a less busy machine, or a lower rate.
+    /// Trials failed because their links were not as configured: the message says which and by how much. All
+    /// other trials are run. Use a less busy machine, or a lower rate.
     ImpairmentNotEffective,
     /// All trials were run, and some failed. The table *Failed trials* of the report has the reasons.
     TrialsFailed,

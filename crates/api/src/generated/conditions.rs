@@ -28,7 +28,8 @@ pub(super) fn page() -> String {
     let _ = write!(
         page,
         "\n## The end of a local run\n\n\
-         `conclusion.reason` in results.json, of local runs too, is one of these: {}.\n",
+         `conclusion.reason` in results.json, of local runs too, is one of these: {}.\n\
+         Of a run in progress, `perfrun report --output json` shows `InProgress`.\n",
         code(EndReason::ALL.map(Reason::End))
     );
     page += "\n## Reasons\n\n| reason | means |\n|---|---|\n";

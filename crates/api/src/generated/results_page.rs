@@ -73,6 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_has_no_path_of_the_code() {
+        assert!(!page().contains("::"), "{}", page());
+    }
+
+    #[test]
     fn every_part_is_in_the_schema() {
         let schema = schema();
         for (place, name) in PARTS {

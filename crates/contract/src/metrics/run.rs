@@ -74,7 +74,8 @@ families! {
     MISSING = gauge("result_missing_trials", CELL),
         "Iterations of a cell without a result, because they failed or were not run; only of runs that have ended";
     FLAGS = gauge("result_flagged", FLAG),
-        "Trials of the cell that have the flag, which limits the trust in them; 0 if only repeated trials have it";
+        "Trials of the cell that have the flag, which limits the trust in them; 0 if only trials that were \
+         measured again have it";
     VERDICT = gauge("run_verdict", &["verdict"]),
         "Always 1: whether what the run expects holds (Pass, Fail, Inconclusive); only of runs that have ended";
     COMPARISON_RATIO = gauge("comparison", COMPARISON).in_unit("ratio"),
