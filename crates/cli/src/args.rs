@@ -169,6 +169,8 @@ pub struct Conformance {
     #[arg(long, help_heading = "Cluster")]
     pub image: Option<String>,
     /// The image of the node that the node under test exchanges bytes with, as `--reference` names a program.
+    /// No registry has the default: build it with `cargo xtask image node`, and load it into the Kubernetes
+    /// nodes, or push it to a registry and name it here.
     #[arg(long, value_name = "IMAGE", default_value = NODE_IMAGE, conflicts_with = "node", help_heading = "Cluster")]
     pub reference_image: String,
     /// How long a pod may take until its node is ready. Pulling the image counts.

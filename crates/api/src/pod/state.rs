@@ -132,7 +132,8 @@ fn disrupted(pod: &Pod) -> Option<String> {
     )
 }
 
-const UNPUBLISHED_ADVICE: &str = "; images of perfrun are not published: build them and load them into the Kubernetes \
+/// How the message about an image of perfrun that cannot be pulled ends.
+pub const UNPUBLISHED_ADVICE: &str = "; images of perfrun are not published: build them and load them into the Kubernetes \
                                   nodes, or push them to a registry and set global.imageRegistry of the chart";
 
 /// Why a container does not start. `None` if it is just starting.

@@ -8,8 +8,8 @@ use kube::{ResourceExt, api::ObjectMeta};
 use perfrun_api::{
     cluster::{MANAGED_BY_LABEL, NODE_LABEL, RUN_LABEL, condition::Reason},
     pod::{
-        CONTROL_PORT, METRICS_PORT, NODE_CONTAINER, PodState, TOKEN_KEY, environment, node_container,
-        pod_spec, state,
+        CONTROL_PORT, METRICS_PORT, NODE_CONTAINER, PodState, TOKEN_KEY, UNPUBLISHED_ADVICE, environment,
+        node_container, pod_spec, state,
     },
 };
 use perfrun_conformance::nodes::Participant;
@@ -95,6 +95,13 @@ pub(super) fn obstacle(pod: &Pod) -> String {
             return format!("pod {} {problem}", pod.name_any());
         }
     };
+    // It names the chart, which this command does not need.
+    if let Some(message) = cause.message.strip_suffix(UNPUBLISHED_ADVICE) {
+        return format!(
+            "{message}; images of perfrun are not published: build one, load it into the Kubernetes nodes or push it to a \
+             registry, and name it (--image, --reference-image)"
+        );
+    }
     let advice = match cause.reason {
         Reason::ImagePullFailed => {
             "; check the name of the image (--image, --reference-image), and that every Kubernetes node has it or may \
@@ -123,6 +130,7 @@ fn node(pod: &Pod) -> Option<&ContainerState> {
 
 #[cfg(test)]
 mod tests {
+    use perfrun_api::pod::NODE_IMAGE;
     use serde_json::{Value, json};
 
     use super::*;
@@ -176,6 +184,14 @@ mod tests {
         let text = obstacle(&seen(container(waiting)));
         assert!(
             text.starts_with("pod a: InvalidImageName: no \"A\"; check the name"),
+            "{text}"
+        );
+        let mut unpublished =
+            container(json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}));
+        unpublished["containerStatuses"][0]["image"] = json!(NODE_IMAGE);
+        let text = obstacle(&seen(unpublished));
+        assert!(
+            text.contains("not found; images of perfrun are not published") && !text.contains("chart"),
             "{text}"
         );
         let running = obstacle(&seen(container(json!({"running": {}}))));
