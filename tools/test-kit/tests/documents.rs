@@ -9,6 +9,9 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use perfrun_contract::metric::Metric;
+use strum::VariantNames;
+
 /// Pages that name symbols, and folders of such pages.
 const ABOUT_CODE: [&str; 3] = ["docs/architecture/", "docs/how-to/contribute/", "SECURITY.md"];
 
@@ -389,6 +392,16 @@ fn every_path_that_a_document_names_exists() {
     }
     assert!(missing.is_empty(), "no such path:\n{}", missing.join("\n"));
     assert!(checked > 100, "only {checked} paths were found");
+}
+
+#[test]
+fn the_page_of_formulas_has_every_metric() {
+    let page = fs::read_to_string(Repository::read().root.join("docs/formulas.md")).unwrap();
+    let quoted: BTreeSet<&str> = prose(&page).flat_map(quotes).collect();
+    // The variant that carries names of newer versions is not a metric.
+    let metrics = Metric::VARIANTS.iter().filter(|name| **name != "newer");
+    let missing: Vec<_> = metrics.filter(|name| !quoted.contains(*name)).collect();
+    assert!(missing.is_empty(), "docs/formulas.md lacks {missing:?}");
 }
 
 /// What a checklist says of the files that one more thing of a kind touches, such as a workload.
