@@ -42,7 +42,7 @@ pub use links::line as links_line;
 pub(crate) use notes::Notes;
 use notes::explained;
 use results_index::Ratios;
-pub(crate) use results_index::{ResultsIndex, StackPair, Style};
+pub(crate) use results_index::{ResultsIndex, StackPair};
 
 use crate::{
     selection::ShownResults,

@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::{Direction, Timing},
 };
 
-use super::{Grid, Notes, ResultsIndex, StackPair, Style};
+use super::{Grid, Notes, ResultsIndex, StackPair};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -51,8 +51,8 @@ fn group_tables(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Vec
     let grid = Grid::new(cells);
     let layout = Layout::new(&grid);
     let value = |notes: &mut Notes, cell: &Cell, line: &Line<'_>| {
-        let goodput = index.value(notes, cell, line.goodput, Style::Scaled);
-        goodput.or_else(|| index.value(notes, cell, line.seconds, Style::Scaled))
+        let goodput = index.value(notes, cell, line.goodput);
+        goodput.or_else(|| index.value(notes, cell, line.seconds))
     };
     // The published tools print a rate for every size, and so does `compat`.
     let times = grid
@@ -79,10 +79,10 @@ fn group_tables(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Vec
     );
     let cpu = layout.table(
         index,
-        "CPU seconds per GiB",
+        "CPU per GiB",
         "user and system time of all nodes together",
         &layout.transfers,
-        |notes, cell, _| index.value(notes, cell, Metric::CpuSecondsPerGiB, Style::Seconds),
+        |notes, cell, _| index.value(notes, cell, Metric::CpuSecondsPerGiB),
     );
     let rss = layout.table(
         index,
@@ -106,7 +106,7 @@ fn group_tables(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Vec
         "CPU cycles per byte",
         "cycles in user mode of all nodes together",
         &layout.transfers,
-        |notes, cell, _| index.value(notes, cell, Metric::CpuCyclesPerByte, Style::Scaled),
+        |notes, cell, _| index.value(notes, cell, Metric::CpuCyclesPerByte),
     );
     let companions =
         [shares, cpu, cycles, rss, allocated].map(|table| table.with_rows_where_any(table::Field::is_value));
@@ -298,7 +298,7 @@ fn latency(index: &ResultsIndex<'_>, grid: &Grid<'_>, caption: &str) -> Option<T
                 .iter()
                 .map(|&pair| {
                     let cell = index.cell(pair, path, parameters)?;
-                    index.value(&mut notes, cell, metric, Style::Scaled)
+                    index.value(&mut notes, cell, metric)
                 })
                 .collect();
             if values.iter().any(Option::is_some) {

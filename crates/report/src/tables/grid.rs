@@ -4,7 +4,7 @@ use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, summa
 
 use super::{
     notes::Notes,
-    results_index::{ResultsIndex, StackPair, Style},
+    results_index::{ResultsIndex, StackPair},
 };
 use crate::{
     order::distinct,
@@ -95,7 +95,7 @@ pub(super) fn detail<'a>(
             let missing = || index.missing(StackPair::of(cell), Path::of(cell), &cell.parameters);
             let measured = index.row(cell, Metric::ClientPeakRss).is_some();
             index
-                .value(&mut notes, cell, *metric, Style::Scaled)
+                .value(&mut notes, cell, *metric)
                 .unwrap_or_else(|| if measured { NOTHING.into() } else { missing() })
         });
         key(cell).into_iter().chain(values).collect()

@@ -12,7 +12,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::phrase;
 
-use super::{Notes, ResultsIndex, StackPair, Style, paths};
+use super::{Notes, ResultsIndex, StackPair, paths};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -278,11 +278,11 @@ fn speeds(index: &ResultsIndex<'_>, load: &Parameters) -> Vec<Metric> {
 fn value(index: &ResultsIndex<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     let row = index.row(cell, metric)?;
     let unread = &mut Notes::default();
-    let value = index.value(unread, cell, metric, Style::Scaled)?;
+    let value = index.value(unread, cell, metric)?;
     let share = index.share(unread, cell, metric);
     let raw = || {
         let raw = index.plan().cells.get(index.plan().raw_of(cell)?)?;
-        index.value(&mut Notes::default(), raw, metric, Style::Scaled)
+        index.value(&mut Notes::default(), raw, metric)
     };
     let (of_reference, reference) = match cell.parameters.is_relayed() {
         true => (OF_PROXY, "the raw proxy"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
-use super::{FAILURES, Notes, Ratios, ResultsIndex, StackPair, Style, detail};
+use super::{FAILURES, Notes, Ratios, ResultsIndex, StackPair, detail};
 use crate::{
     order::grouped,
     path::Path,
@@ -92,7 +92,7 @@ fn relays(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Option<Table> {
             Metric::RelayPeakRss,
             Metric::RelayBytesPerByte,
         ];
-        let used = used.map(|metric| index.value(&mut notes, cell, metric, Style::Scaled));
+        let used = used.map(|metric| index.value(&mut notes, cell, metric));
         let values = [of_direct, of_raw].into_iter().chain(used);
         let mut row = transfer_key(cell);
         row.remove(2);
@@ -103,7 +103,7 @@ fn relays(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Option<Table> {
         "Of\ndirect",
         "Of raw\nproxy",
         "Relay\nCPUs",
-        "Relay\nCPU-s/GiB",
+        "Relay CPU\nper GiB",
         "Relay\nRSS",
         "Bytes\nper byte",
     ];
@@ -153,15 +153,15 @@ fn stress(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Table {
         ("Transfer\np99", Metric::TransferP99),
         ("Connect\np50", Metric::ConnectSeconds),
         ("Relay\nCPUs", Metric::RelayCpu),
-        ("Relay\nCPU-s/GiB", Metric::RelayCpuSecondsPerGiB),
+        ("Relay CPU\nper GiB", Metric::RelayCpuSecondsPerGiB),
         ("Relay\nRSS", Metric::RelayPeakRss),
         ("Most\ncircuits", Metric::Circuits),
         ("Refused", Metric::Refused),
-        ("Late by\nat most", Metric::RampLateness),
+        ("Ramp\nlate", Metric::RampLateness),
         FAILURES,
     ];
-    let caption =
-        "sinks that fetch again and again through one relay; goodput and CPU while all of them fetch";
+    let caption = "sinks (clients) that fetch again and again from sources (servers) through one relay; goodput and CPU \
+                   while all of them fetch";
     Table {
         kind: Kind::Main,
         ..detail(index, cells, &LEVEL_KEY, level_key, &columns).called("Relay stress", caption)

@@ -1,6 +1,6 @@
 //! What trials cost, of all workloads whose own tables do not say it.
 
-use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
+use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role};
 
 use super::{Column, ResultsIndex, detail, key_fields};
 use crate::table::{Kind, Table};
@@ -9,9 +9,9 @@ pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
     let cells = index.cells(|parameters| !matches!(parameters, Parameters::Bandwidth(_)));
     let key = |cell: &Cell| key_fields(cell, cell.parameters.to_string());
     let time = [
-        ("Client\ncores", Metric::ClientCpuCores),
-        ("Server\ncores", Metric::ServerCpuCores),
-        ("CPU time\nper GiB", Metric::CpuSecondsPerGiB),
+        ("Client\nCPUs", Metric::ClientCpuCores),
+        ("Server\nCPUs", Metric::ServerCpuCores),
+        ("CPU\nper GiB", Metric::CpuSecondsPerGiB),
         ("Cycles\nper byte", Metric::CpuCyclesPerByte),
     ];
     let memory = [
@@ -23,21 +23,36 @@ pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
         ("Client\nper stream", Metric::ClientAllocatedPerStream),
         ("Server\nper stream", Metric::ServerAllocatedPerStream),
     ];
-    let table = |title: &str, caption: &str, columns: &[Column]| Table {
+    // A caption explains only the columns that the table has.
+    let explained = |says: bool, text: &'static str| if says { text } else { "" };
+    let is_measured = |metric| cells.iter().any(|cell| index.row(cell, metric).is_some());
+    let both = explained(
+        cells.iter().any(|cell| !cell.has_process(Role::Server)),
+        ". Where both peers are in one process, the client is both",
+    );
+    let per_gib = explained(
+        is_measured(Metric::CpuSecondsPerGiB),
+        "; CPU time of all nodes for each GiB of payload, either way",
+    );
+    let per_stream = explained(
+        is_measured(Metric::ClientAllocatedPerStream),
+        "; for each stream, what was allocated with all of them, less the least of the trial",
+    );
+    let table = |title: &str, caption: String, columns: &[Column]| Table {
         kind: Kind::Companion,
         ..detail(index, &cells, &["Transport", "Load", "Stacks"], key, columns).called(title, caption)
     };
     let tables = [
         table(
             "CPU",
-            "cores that the busiest node kept busy; CPU time of all nodes for each GiB of payload, either way; where \
-             both peers are in one process, the client is both",
+            format!("CPUs that the busiest node kept busy{per_gib}{both}"),
             &time,
         ),
         table(
             "Memory",
-            "the peak of a node in a trial: resident, and allocated by the program; for each stream, what was allocated with \
-             all of them, less the least of the trial. Where both peers are in one process, the client is both",
+            format!(
+                "the peak of a node in a trial: resident, and allocated by the program{per_stream}{both}"
+            ),
             &memory,
         ),
     ];

@@ -84,15 +84,6 @@ impl<'a> StackPair<'a> {
     }
 }
 
-/// How a metric is written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Style {
-    /// In the unit that suits each value.
-    Scaled,
-    /// In seconds, so that values compare at a glance.
-    Seconds,
-}
-
 impl<'a> ResultsIndex<'a> {
     pub(crate) fn new(results: &'a ReportedRun<'a>) -> Self {
         // A run that ended early may have left no summary, but its trials are there.
@@ -256,24 +247,19 @@ impl<'a> ResultsIndex<'a> {
     }
 
     /// A value with its interval and notes.
-    pub(crate) fn value(
-        &self,
-        notes: &mut Notes,
-        cell: &Cell,
-        metric: Metric,
-        style: Style,
-    ) -> Option<table::Field> {
+    pub(crate) fn value(&self, notes: &mut Notes, cell: &Cell, metric: Metric) -> Option<table::Field> {
         let row = self.row(cell, metric)?;
-        let scale = match style {
-            Style::Scaled => Scale::of(row.unit, row.median),
-            Style::Seconds => SECONDS,
+        // Always in seconds, so that values compare at a glance.
+        let is_in_seconds = matches!(metric, Metric::CpuSecondsPerGiB | Metric::RelayCpuSecondsPerGiB);
+        let scale = match is_in_seconds {
+            true => SECONDS,
+            false => Scale::of(row.unit, row.median),
         };
         let ends = row.ci95_low.zip(row.ci95_high).filter(|_| !metric.is_whole());
         let scale = ends.map_or(scale, |ends| scale.resolving(row.median, ends));
-        let text = match style {
-            Style::Scaled if ends.is_some() => scale.text(row.median),
-            Style::Scaled => units::text(row.unit, row.median),
-            Style::Seconds => scale.number(row.median),
+        let text = match is_in_seconds || ends.is_some() {
+            true => scale.text(row.median),
+            false => units::text(row.unit, row.median),
         };
         Some(table::Field {
             text,

@@ -4,7 +4,7 @@ use perfrun_contract::{
     matrix::Negotiation, metric::Metric, parameters::Parameters, plan::Cell, workload::OpenMode,
 };
 
-use super::{FAILURES, Grid, Notes, ResultsIndex, Style, detail, key_fields};
+use super::{FAILURES, Grid, Notes, ResultsIndex, detail, key_fields};
 use crate::{
     order::{distinct, grouped},
     table::{self, Kind, Table},
@@ -58,7 +58,7 @@ fn means(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Table {
         let count = parameters.streams();
         let values = grid.stack_pairs.iter().map(|&pair| {
             let cell = index.cell(pair, path, parameters);
-            cell.and_then(|cell| index.value(&mut notes, cell, Metric::OpenMean, Style::Scaled))
+            cell.and_then(|cell| index.value(&mut notes, cell, Metric::OpenMean))
                 .unwrap_or_else(|| index.missing(pair, path, parameters))
         });
         [path.to_string().into(), count.to_string().into()]

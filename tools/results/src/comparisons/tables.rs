@@ -82,7 +82,7 @@ fn estimates(documents: &Documents<'_>) -> String {
     let mut table = "\
 The least and the largest over runs, transports and directions. The differences are those of the candidate.
 
-| document | pairs | goodput | CPU time per GiB | CPU time per GiB of the baseline | last trial began after |
+| document | pairs | goodput | CPU per GiB | CPU per GiB of the baseline | last trial began after |
 | --- | ---: | ---: | ---: | ---: | ---: |
 "
     .to_owned();
@@ -193,7 +193,7 @@ fn range(values: impl Iterator<Item = f64>, shown: impl Fn(f64) -> String) -> St
 
 fn subject(metric: Metric) -> &'static str {
     match metric {
-        Metric::CpuSecondsPerGiB => "CPU time per GiB",
+        Metric::CpuSecondsPerGiB => "CPU per GiB",
         _ => "goodput",
     }
 }
@@ -376,7 +376,7 @@ disturbed trials |
 
 The least and the largest over runs, transports and directions. The differences are those of the candidate.
 
-| document | pairs | goodput | CPU time per GiB | CPU time per GiB of the baseline | last trial began after |
+| document | pairs | goodput | CPU per GiB | CPU per GiB of the baseline | last trial began after |
 | --- | ---: | ---: | ---: | ---: | ---: |
 | aa | 2 | −40.0 % to +0.0 % | +0.0 % to +40.0 % | 2.50 s | 20.0 s |
 | busy | 2 | −12.5 % | +12.5 % | 2.50 s | 20.0 s |
@@ -388,8 +388,8 @@ trials explain; 0.0 % means that trials explain all of it.
 
 | stack | metric | document | runs | one trial | between runs |
 | --- | --- | --- | ---: | ---: | ---: |
-| alpha | CPU time per GiB | aa | 2 | – | – |
-| alpha | CPU time per GiB | busy | 2 | – | – |
+| alpha | CPU per GiB | aa | 2 | – | – |
+| alpha | CPU per GiB | busy | 2 | – | – |
 | alpha | goodput | aa | 2 | 10.0 % | 18.7 % |
 | alpha | goodput | busy | 2 | 0.0 % | 0.0 % |
 "
