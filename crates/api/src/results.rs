@@ -44,7 +44,7 @@ pub struct Results {
     pub state: RunState,
     /// Cause of the end, if the run is not complete.
     pub reason: Option<String>,
-    /// Phase and reason of the end. The file of a run in progress has none, and `perfrun report --output json`
+    /// Phase and reason of the end. The file of a run in progress has none: `perfrun report --output json`
     /// shows the phase `Running` for it.
     pub conclusion: Option<Conclusion>,
     /// The spec, with all defaults filled in.

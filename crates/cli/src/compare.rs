@@ -56,8 +56,8 @@ fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
     Err(InvalidCommandLine(problem.into()).into())
 }
 
-/// Prints the medians of all runs in a folder. They are read one after the other, since a folder may have more
-/// runs than memory has room for.
+/// Prints the medians of all runs in a folder. They are read one after the other, since a folder may have
+/// more runs than memory has room for.
 pub fn history(args: &args::History) -> anyhow::Result<()> {
     let mut runs = vec![];
     for run in results_folder::runs_in(&args.folder)? {
@@ -125,8 +125,8 @@ impl KeptRun {
     }
 }
 
-/// The wanted ones of the runs that paths name, from the first to the last. They share the memory. Others take
-/// none of it.
+/// The wanted ones of the runs that paths name, from the first to the last. They share the memory. Others
+/// take none of it.
 fn read(
     paths: &[PathBuf],
     memory: &mut MemoryBudget,

@@ -123,7 +123,8 @@ pub struct Info {
     pub allocator: Option<String>,
     /// The address that trials listen on and dial from.
     pub listen_ip: std::net::IpAddr,
-    /// Names the clock that `GET /v1/clock` shows: nodes with the same name share it. Absent if that is unknown.
+    /// Names the clock that `GET /v1/clock` shows: nodes with the same name share it. Absent if that is
+    /// unknown.
     pub clock: Option<String>,
     /// Host name.
     pub host: String,

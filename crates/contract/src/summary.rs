@@ -50,8 +50,8 @@ pub struct SummaryRow {
     pub share_of_raw_low: Option<f64>,
     /// Upper end of that interval.
     pub share_of_raw_high: Option<f64>,
-    /// How many of the trials have each flag. 0 if only trials that were measured again, or trials without the
-    /// metric, have it.
+    /// How many of the trials have each flag. 0 if only trials that were measured again, or trials without
+    /// the metric, have it.
     #[serde(
         default,
         deserialize_with = "counts_or_names",

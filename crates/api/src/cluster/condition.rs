@@ -129,9 +129,9 @@ pub enum Reason {
     AboveMaximum,
     /// A metric is below the share of raw TCP or QUIC that an expectation names. The verdict is `Fail`.
     BelowShareOfRaw,
-    /// Expectations do not hold, and the verdict is `Fail`. An event counts those beyond the first eight, which
-    /// have events of their own. The condition has this reason where the kind of the expectation is not known.
-    /// The table *Expectations* of the report has all of them.
+    /// Expectations do not hold, and the verdict is `Fail`. An event counts those beyond the first eight,
+    /// which have events of their own. The condition has this reason where the kind of the expectation is not
+    /// known. The table *Expectations* of the report has all of them.
     ExpectationsFail,
     /// The trials cannot show whether an expectation holds. The verdict is `Inconclusive`: use a larger
     /// `maxIterations`, a quieter machine or a larger bound.
