@@ -21,7 +21,10 @@ pub fn files() -> Vec<(&'static str, String)> {
     let [run, schedule] =
         [PerfRun::crd(), PerfSchedule::crd()].map(|crd| serde_json::to_value(crd).expect("a CRD is JSON"));
     let yaml = |crd| serde_saphyr::to_string(crd).expect("JSON is YAML");
-    let text = |schema| serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n";
+    let text = |schema| {
+        let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
+        node::plain(&text) + "\n"
+    };
     vec![
         ("crds/perfruns.perfrun.io.yaml", yaml(&run)),
         ("crds/perfschedules.perfrun.io.yaml", yaml(&schedule)),

@@ -154,7 +154,7 @@ pub(super) fn description(schema: &Value) -> String {
 }
 
 /// Rust's links to items as code.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.replace("[`", "`").replace("`]", "`")
 }
 

@@ -64,8 +64,8 @@ fn times(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Table {
         ("RTT\nrelay", Metric::RelayRoundTripP50),
         ("RTT\nsource", Metric::RoundTripP50),
     ];
-    let caption = "from a source to a sink. Connections with the relay (Relay conn.) and with the source (Connect) count from \
-                   the dial. Open and 1st byte count from the request of the stream, Transfer \
+    let caption = "from a source (server) to a sink (client). Connections with the relay (Relay conn.) and with the source \
+                   (Connect) count from the dial. Open and 1st byte count from the request of the stream, Transfer \
                    from when it is open. RTT are round trips with the relay and with the source";
     Table {
         kind: Kind::Main,
