@@ -80,7 +80,7 @@ fn group_tables(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Vec
     let cpu = layout.table(
         index,
         "CPU per GiB",
-        "user and system time of all nodes together",
+        "user and system time of all nodes together, for each GiB of payload",
         &layout.transfers,
         |notes, cell, _| index.value(notes, cell, Metric::CpuSecondsPerGiB),
     );
@@ -104,7 +104,7 @@ fn group_tables(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Vec
     let cycles = layout.table(
         index,
         "CPU cycles per byte",
-        "cycles in user mode of all nodes together",
+        "cycles in user mode of all nodes together, for each byte of payload",
         &layout.transfers,
         |notes, cell, _| index.value(notes, cell, Metric::CpuCyclesPerByte),
     );
