@@ -360,7 +360,7 @@ mod tests {
         for (keyword, value) in schema.as_object().into_iter().flatten() {
             match keyword.as_str() {
                 "properties" => {
-                    properties(schema).for_each(|(_, property)| collect_keywords(property, found))
+                    properties(schema).for_each(|(_, property)| collect_keywords(property, found));
                 }
                 "items" | "additionalProperties" => collect_keywords(value, found),
                 _ => {}

@@ -114,7 +114,7 @@ pub(super) enum Error {
     },
     /// The API server has a problem that may be temporary.
     #[error("the cluster is unable to {call} now: {message}; try again later")]
-    ServerError {
+    ServerTrouble {
         call: String,
         /// From the API server.
         message: String,
@@ -172,7 +172,7 @@ impl Error {
             },
             // Server-side apply reports an unknown field as an error of the server.
             500 if message.contains(UNDECLARED) => Self::CrdOutdated { message },
-            429 | 500.. => Self::ServerError {
+            429 | 500.. => Self::ServerTrouble {
                 call: call_text,
                 message,
             },
@@ -199,7 +199,7 @@ impl Error {
     pub(super) fn is_temporary(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable { .. } | Self::Silent { .. } | Self::ServerError { .. }
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::ServerTrouble { .. }
         )
     }
 }

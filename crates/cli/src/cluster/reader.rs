@@ -78,7 +78,7 @@ impl Reader<'_> {
                 stop.run_until_cancelled(read).await.transpose()
             }
             // The answer may be lost, and not the pod.
-            Err(error @ (Error::Silent { .. } | Error::ServerError { .. })) => Err(error.into()),
+            Err(error @ (Error::Silent { .. } | Error::ServerTrouble { .. })) => Err(error.into()),
             Err(error) => return Err(error.into()),
         };
         let deletion = Call::of("delete", "pods", &name);

@@ -60,8 +60,9 @@ pub(super) fn drawn(panel: &Panel, answers: &[&Answer], size: Size, end: f64) ->
 fn table(panel: &Panel, answers: &[&Answer], end: f64) -> Table {
     // The answer that has only the unit of the others.
     let config = options(panel, "configFromData").and_then(|options| options["configRefId"].as_str());
-    let (configs, data): (Vec<_>, Vec<_>) = answers
+    let (configs, data): (Vec<&Answer>, Vec<&Answer>) = answers
         .iter()
+        .copied()
         .partition(|answer| Some(answer.letter.as_str()) == config);
     let mut series = configs.iter().flat_map(|answer| &answer.series);
     let unit = series
@@ -94,7 +95,7 @@ fn options<'a>(panel: &'a Panel, id: &str) -> Option<&'a Value> {
 }
 
 /// A row for all series that have the same values of the labels that they share, one of each query.
-fn merged(panel: &Panel, answers: &[&&Answer]) -> Vec<Row> {
+fn merged(panel: &Panel, answers: &[&Answer]) -> Vec<Row> {
     let mut rows: Vec<Row> = vec![];
     for answer in answers {
         let column = match panel.targets.len() {
