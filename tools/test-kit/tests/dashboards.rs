@@ -10,7 +10,7 @@ use std::{
 
 use perfrun_contract::metrics::{FamilyKind, SOURCES};
 use perfrun_test_kit::dashboards::{
-    Dashboard, Panel, Variables, all, folder, labels_of_legend, metrics_of, promtool,
+    Dashboard, Panel, SENTENCE, Variables, all, folder, labels_of_legend, metrics_of, promtool,
 };
 use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
@@ -271,6 +271,25 @@ fn answers(input: &Value, tests: &[Value]) {
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+}
+
+#[test]
+fn the_drawing_of_a_dashboard_has_its_panels_and_says_that_it_is_a_drawing() {
+    for dashboard in dashboards() {
+        let name = dashboard.file.file_stem().unwrap().display();
+        let picture = folder().join(format!("../docs/img/dashboards/{name}.svg"));
+        let drawn = fs::read_to_string(picture).unwrap();
+        assert!(drawn.contains(SENTENCE), "{name}");
+        // Variables in titles have values there.
+        let titles = dashboard.panels.iter().map(|panel| &panel.title);
+        for title in titles.filter(|title| !title.contains('$')) {
+            let is_drawn = drawn.contains(&format!(">{title}</text>"));
+            assert!(
+                is_drawn,
+                "{name}: {title} is not drawn: run `cargo xtask pictures`"
+            );
+        }
+    }
 }
 
 #[test]

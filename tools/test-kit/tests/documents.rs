@@ -10,6 +10,7 @@ use std::{
 };
 
 use perfrun_contract::metric::Metric;
+use perfrun_test_kit::pictures::LIMIT;
 use strum::VariantNames;
 
 /// Pages that name symbols, and folders of such pages.
@@ -284,6 +285,28 @@ fn wrong(page: &str, sources: &[Source]) -> Vec<String> {
     let drawn = drawn.filter(|word| word.contains("::") && is_dead(word, sources));
     wrong.extend(drawn.map(str::to_owned));
     wrong
+}
+
+#[test]
+fn every_picture_is_small_and_a_page_shows_it() {
+    let repository = Repository::read();
+    let shown: BTreeSet<String> = repository
+        .documents()
+        .flat_map(|(document, text)| {
+            let targets = prose(&text).flat_map(links);
+            targets
+                .map(|target| resolve(document, target))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let is_picture = |path: &&String| path.starts_with("docs/img/") && path.contains('.');
+    let pictures: Vec<_> = repository.paths.iter().filter(is_picture).collect();
+    for picture in &pictures {
+        let size = fs::metadata(repository.root.join(picture)).unwrap().len();
+        assert!(size <= LIMIT as u64, "{picture} has {size} bytes");
+        assert!(shown.contains(*picture), "no page shows {picture}");
+    }
+    assert!(pictures.len() > 20, "only {pictures:?}");
 }
 
 #[test]
