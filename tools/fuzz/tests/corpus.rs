@@ -11,7 +11,7 @@ use std::{
 use perfrun_fuzz::{TARGETS, Target};
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestRunner};
 
-/// Mutations of each target. All targets together take some seconds.
+/// Mutations of each target. All targets together take one to two minutes.
 const MUTATIONS: u32 = 2048;
 
 /// Most bytes of all corpora.

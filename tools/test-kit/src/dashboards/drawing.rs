@@ -65,8 +65,8 @@ struct Placed<'a> {
     repeated: Option<(&'a str, usize, usize)>,
 }
 
-/// Sends the queries of a dashboard as Grafana would, draws the answers, and keeps the drawing if pictures are
-/// kept.
+/// Sends the queries of a dashboard as Grafana would, draws the answers, and keeps the drawing if pictures
+/// are kept.
 pub async fn keep_picture(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>) -> Result<()> {
     let answers = query(prometheus, dashboard, scope).await?;
     let span = Span {

@@ -45,8 +45,8 @@ impl Plot {
         TITLE + (1.0 - share) * self.height
     }
 
-    /// A line through points that are no further apart than those of a query, as a path of SVG. A point is a
-    /// time, and a pixel.
+    /// A line through points, as a path of SVG. Points that are further apart than those of a query are not
+    /// joined. A point is a time, and a pixel.
     fn path(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
         let mut path = String::new();
         let mut before = f64::NEG_INFINITY;
