@@ -37,7 +37,8 @@ pub enum Event<'a> {
         trial: &'a Trial,
         /// What it runs.
         cell: &'a Cell,
-        /// 1, when it was tried before: a node was lost, or it or its pair of cells was disturbed.
+        /// 1, when it was tried before: a node was lost, or a trial of its pair was disturbed or is of
+        /// another session.
         attempt: u32,
     },
     /// A trial is in progress; about once a second.

@@ -13,8 +13,9 @@ pub trait RecordSink: Send {
     /// Keeps a record. The next trial begins when this returns. An error ends the run.
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability>;
 
-    /// What was recorded, also by earlier sessions of this run. Trials with a record here are not run again,
-    /// failed ones neither.
+    /// What was recorded, also by earlier sessions of this run. A trial with a record here is run again only
+    /// as a second attempt: after the loss of a node, or with its pair if one of the two was disturbed or
+    /// they are of two sessions.
     fn records(&self) -> &[TrialRecord];
 
     /// Keeps what all nodes report about themselves, before the next of them is measured. An error ends the

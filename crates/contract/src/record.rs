@@ -27,8 +27,8 @@ use crate::{
 pub struct TrialRecord {
     /// Which trial of the plan.
     pub trial: Trial,
-    /// 0 for the first attempt, 1 for the second: after a node was lost, or after a pair of trials that are
-    /// compared was disturbed.
+    /// 0 for the first attempt, 1 for the second: after a node was lost, or after one of a pair of trials
+    /// that are compared was disturbed or measured in another session.
     pub attempt: u32,
     /// Why it failed. Absent if it completed.
     pub failure: Option<TrialFailure>,
