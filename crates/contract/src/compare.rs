@@ -190,8 +190,9 @@ pub struct Comparison {
     pub metric: Metric,
     /// Pairs of trials that count.
     pub pairs: u32,
-    /// Pairs of trials that do not count: both failed, one was disturbed, or they did not run right after
-    /// each other. The trial of a control may be between them.
+    /// Pairs of trials that do not count: both failed, one failed for a reason that is not the stack's, such
+    /// as a lost node, one was disturbed, or they did not run right after each other. The trial of a control
+    /// may be between them.
     pub excluded_pairs: u32,
     /// Failed trials of the baseline and of the candidate, of pairs that were not disturbed. Failures that
     /// are not the stack's, such as a lost node, do not count.
