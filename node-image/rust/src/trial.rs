@@ -21,7 +21,7 @@ use crate::{
     clock,
     metrics::{Metrics, TrialMetrics},
     observer::{Observations, Observer},
-    record,
+    output_lines,
     sampler::Sampling,
     workload::{self, Client, Failed, Listening, Measurements, Server, Setup, failure},
 };
@@ -243,7 +243,7 @@ impl RunningTrial {
         });
         // Last, and on a thread: a full pipe without a reader must not delay this trial or the next.
         if let Ok(record) = record {
-            let _ = tokio::task::spawn_blocking(move || record::write_line(&record)).await;
+            let _ = tokio::task::spawn_blocking(move || output_lines::write_line(&record)).await;
         }
     }
 

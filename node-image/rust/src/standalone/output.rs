@@ -11,7 +11,7 @@ use perfrun_contract::{
 };
 use serde::Serialize;
 
-use crate::record;
+use crate::output_lines;
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,8 +33,8 @@ impl Form {
     /// Prints one of the two forms.
     pub(crate) fn print<J: Serialize>(self, json: impl FnOnce() -> J, sentences: impl FnOnce() -> String) {
         match self {
-            Self::Json => record::write(&json()),
-            Self::Sentences => record::write_line(&sentences()),
+            Self::Json => output_lines::write_json(&json()),
+            Self::Sentences => output_lines::write_line(&sentences()),
         }
     }
 }
