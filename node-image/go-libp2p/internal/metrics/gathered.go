@@ -20,7 +20,7 @@ type gathered struct {
 	families []*dto.MetricFamily
 }
 
-// Gather the values, unless they were gathered within the last second.
+// Gather the values, unless they were gathered within maxAge.
 func (g *gathered) Gather() ([]*dto.MetricFamily, error) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()

@@ -139,7 +139,8 @@ func newKey(isRSA bool) (crypto.PrivKey, error) {
 	return key, err
 }
 
-// common are the options of all hosts. Each removes a limit that go-libp2p applies silently.
+// common are the options of all hosts. They switch off limits, delays and services of go-libp2p that would
+// change a measurement silently.
 func common() []libp2p.Option {
 	return []libp2p.Option{
 		// By default 8 connections from an IP address, and limits on streams and memory.
