@@ -1,4 +1,4 @@
-//! The state of a run at its interim checks.
+//! The state of a run at its checks.
 
 use perfrun_contract::{
     compare::{Bound, CellPair, Finding, NoFinding, NotNeeded, Verdict},
@@ -7,7 +7,7 @@ use perfrun_contract::{
 };
 
 use crate::{
-    check::InterimCheck,
+    check::Check,
     comparison::{self, count},
     expectations::{self, AllowedRegression, CellExpectation, Evaluation},
     family::{self, Member},
@@ -16,7 +16,7 @@ use crate::{
     pairs::{Pair, Trials, differences, failed},
 };
 
-/// The comparisons and expectations of a run, and what its interim checks found.
+/// The comparisons and expectations of a run, and what its checks found.
 pub(crate) struct Analysis<'a> {
     plan: &'a Plan,
     pub(crate) trials: Trials<'a>,
@@ -46,7 +46,7 @@ pub(crate) struct ExpectationState {
 pub(crate) struct CellPairState<'a> {
     cells: CellPair,
     /// The last check of the pair of cells.
-    pub(crate) check: InterimCheck,
+    pub(crate) check: Check,
     pub(crate) pairs: Vec<Pair<'a>>,
     /// Whether everything about the pair of cells was settled, at a check whose iterations are complete.
     pub(crate) is_settled: bool,
@@ -65,13 +65,13 @@ impl ExpectationState {
 }
 
 impl<'a> Analysis<'a> {
-    /// Checks a run as often as its records allow. If the run has not ended, or ended between two interim
-    /// checks, the last check is of the iterations that there are.
+    /// Checks a run as often as its records allow. If the run has not ended, or ended between two checks, the
+    /// last check is of the iterations that there are.
     pub(crate) fn of(plan: &'a Plan, records: &'a [TrialRecord]) -> Self {
-        let interim_checks = InterimCheck::of(plan);
+        let checks = Check::of(plan);
         let unchecked = |cells: &CellPair| CellPairState {
             cells: *cells,
-            check: interim_checks[0],
+            check: checks[0],
             pairs: vec![],
             is_settled: false,
         };
@@ -89,7 +89,7 @@ impl<'a> Analysis<'a> {
             cell_pairs: plan.judging.cell_pairs.iter().map(unchecked).collect(),
             settled_after: None,
         };
-        for check in interim_checks {
+        for check in checks {
             analysis.check(check);
             if !analysis.is_complete(check) {
                 break;
@@ -160,7 +160,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// Checks all pairs of cells that were not settled.
-    fn check(&mut self, check: InterimCheck) {
+    fn check(&mut self, check: Check) {
         for state in self.cell_pairs.iter_mut().filter(|state| !state.is_settled) {
             state.check = check;
             state.pairs = self.trials.pairs(state.cells, check.iterations);
@@ -169,7 +169,7 @@ impl<'a> Analysis<'a> {
         self.evaluate_expectations(check);
     }
 
-    fn compare(&mut self, check: InterimCheck) {
+    fn compare(&mut self, check: Check) {
         let input = |ComparisonState { member, found }: &ComparisonState| {
             let cell_pair = &self.cell_pairs[member.cell_pair];
             if cell_pair.is_settled {
@@ -192,7 +192,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    fn evaluate_expectations(&mut self, check: InterimCheck) {
+    fn evaluate_expectations(&mut self, check: Check) {
         let states = holm::adjust(self.cell_pairs.iter().collect(), |state| {
             expectations::p_of_failures(failed(&state.pairs))
         });
@@ -230,8 +230,8 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Whether all trials that this interim check wants have a record.
-    fn is_complete(&self, check: InterimCheck) -> bool {
+    /// Whether all trials that this check wants have a record.
+    fn is_complete(&self, check: Check) -> bool {
         let iterations = self.iterations();
         let is_wanted = |trial: &&Trial| {
             let is_open = iterations

@@ -1,25 +1,24 @@
 //! When a run is checked.
 //!
-//! Each interim check has a share of the error that is in proportion to its iterations. So all checks
-//! together are wrong in at most [`ALPHA`] of runs, whatever ends a run at one of them (union bound; Jennison
-//! and Turnbull, *Interim Analyses: The Repeated Confidence Interval Approach*, J. R. Statist. Soc. B 51,
-//! 1989).
+//! Each check has a share of the error that is in proportion to its iterations. So all checks together are
+//! wrong in at most [`ALPHA`] of runs, whatever ends a run at one of them (union bound; Jennison and
+//! Turnbull, *Interim Analyses: The Repeated Confidence Interval Approach*, J. R. Statist. Soc. B 51, 1989).
 //!
 //! [`ALPHA`]: perfrun_contract::compare::ALPHA
 
 use perfrun_contract::{compare::CONTROL_ALPHA, plan::Plan};
 
-/// One interim check; the last is at the end of the run.
+/// A check of the comparisons: an interim check, or the final one at the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct InterimCheck {
+pub(crate) struct Check {
     /// The number of iterations that the check examines.
     pub(crate) iterations: u32,
     /// The share of the error that the check may use.
     pub(crate) share: f64,
 }
 
-impl InterimCheck {
-    /// The interim checks of a plan.
+impl Check {
+    /// The checks of a plan, the final one last.
     pub(crate) fn of(plan: &Plan) -> Vec<Self> {
         let interim_checks = &plan.judging.interim_checks;
         if interim_checks.is_empty() {

@@ -20,13 +20,12 @@ use crate::{
     pairs::differences,
 };
 
-/// Compares the controls of a run with their baselines, by the metrics and at the interim check that their
-/// pairs of cells are judged by. Takes back the findings of the comparisons whose control differs.
+/// Compares the controls of a run with their baselines, by the metrics and at the check that their pairs of
+/// cells are judged by. Takes back the findings of the comparisons whose control differs.
 ///
 /// All controls of a run together are wrong in at most
-/// [`CONTROL_ALPHA`](perfrun_contract::compare::CONTROL_ALPHA) of runs: each has an equal part of
-/// that error (Bonferroni), which its metrics share (Holm). As with pairs of cells, an interim check has its
-/// share of it.
+/// [`CONTROL_ALPHA`](perfrun_contract::compare::CONTROL_ALPHA) of runs: each has an equal part of that error
+/// (Bonferroni), which its metrics share (Holm). As with pairs of cells, a check has its share of it.
 pub(crate) fn check(
     plan: &Plan,
     nodes: &BTreeMap<String, Info>,

@@ -12,7 +12,7 @@ use perfrun_contract::{
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use crate::{
-    check::InterimCheck,
+    check::Check,
     comparison::ratio,
     holm,
     hypothesis_tests::TestResult,
@@ -112,8 +112,8 @@ impl AllowedRegression<'_> {
         SignedRank::of(self.found.differences.iter().map(|difference| difference - worst)).at_most()
     }
 
-    /// The verdict at an interim check with this error, given the probability of [`Self::p_worse`] corrected
-    /// for the number of regressions.
+    /// The verdict at a check with this error, given the probability of [`Self::p_worse`] corrected for the
+    /// number of regressions.
     fn verdict(&self, p_worse: f64, alpha: f64) -> Verdict {
         let interval = self.found.location.and_then(|location| location.interval);
         if !self.is_comparable() {
@@ -147,8 +147,8 @@ impl AllowedRegression<'_> {
     }
 }
 
-/// Evaluates all allowed regressions of a run, at an interim check that has this share of [`ALPHA`]. Each
-/// keeps what comes with it. `None` stands for those of settled pairs of cells, and remains.
+/// Evaluates all allowed regressions of a run, at a check that has this share of [`ALPHA`]. Each keeps what
+/// comes with it. `None` stands for those of settled pairs of cells, and remains.
 ///
 /// An expectation fails if its differences, or the candidate's failures, are worse than is allowed, with half
 /// of the error for all of them together: the more there are, the stronger the evidence must be. It passes if
@@ -186,7 +186,7 @@ pub(crate) fn evaluate_bound(
     plan: &Plan,
     trials: &Trials<'_>,
     expectation: CellExpectation,
-    check: InterimCheck,
+    check: Check,
 ) -> Evaluation {
     let CellExpectation { index, cell, .. } = expectation;
     let expectation = &plan.judging.expect[index];
@@ -219,7 +219,7 @@ struct CellValues<'a> {
     trials: &'a Trials<'a>,
     metric: Metric,
     cell: usize,
-    check: InterimCheck,
+    check: Check,
 }
 
 impl CellValues<'_> {

@@ -40,8 +40,8 @@ pub(crate) struct TestResult {
     pub(crate) pairs_needed: Option<u32>,
 }
 
-/// Tests all comparisons of a run at an interim check that has this share of [`ALPHA`]. Each keeps what comes
-/// with it, and has `None` if it is settled.
+/// Tests all comparisons of a run at a check that has this share of [`ALPHA`]. Each keeps what comes with it,
+/// and has `None` if it is settled.
 ///
 /// A comparison that was found to differ at an earlier check leaves the family: if that was an error, it is
 /// one of the earlier check. A comparison that was settled otherwise stays in the family.
