@@ -103,7 +103,7 @@ pub struct Conductor<'a> {
     pub options: RunOptions,
     /// Keeps records.
     pub sink: &'a mut dyn RecordSink,
-    /// Replaces lost nodes.
+    /// Replaces lost nodes, and all nodes where the plan requests new ones in each iteration.
     pub replacements: &'a dyn NodeProvider,
     /// Watches.
     pub on_event: &'a OnEvent<'a>,

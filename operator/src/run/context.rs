@@ -71,7 +71,7 @@ impl Context {
         }
     }
 
-    /// Ends the turn of a run, so that another run may start.
+    /// Ends the conductor and the turn of a run, so that another run may start.
     pub(crate) fn give_up_turn(&self, uid: &str) {
         self.conductors.forget(uid);
         self.turns.give_up_turn(uid, false);
