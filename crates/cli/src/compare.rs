@@ -192,9 +192,11 @@ impl Sides {
         let Results { name, started, .. } = &candidates[0].results;
         let is_earlier = |kept: &KeptRun| kept.results.name == *name && kept.results.started < *started;
         let mut baselines = read(&[folder.to_owned()], memory, is_earlier)?;
-        let cells: BTreeSet<&String> = measured(&candidates[0].results).map(|cell| &cell.id).collect();
+        let cells: BTreeSet<&String> = cells_without_raw(&candidates[0].results)
+            .map(|cell| &cell.id)
+            .collect();
         let earlier = baselines.len();
-        baselines.retain(|kept| measured(&kept.results).any(|cell| cells.contains(&cell.id)));
+        baselines.retain(|kept| cells_without_raw(&kept.results).any(|cell| cells.contains(&cell.id)));
         if baselines.len() < earlier {
             let others = counted(earlier - baselines.len(), "earlier run");
             write_line_to_stderr(format_args!(
@@ -347,17 +349,17 @@ fn check_alternation(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::R
 
 /// The workload of a run, and its loads.
 fn workload(results: &Results) -> String {
-    let loads = measured(results).map(|cell| cell.parameters.to_string());
+    let loads = cells_without_raw(results).map(|cell| cell.parameters.to_string());
     format!("{} ({})", results.spec.workload.name(), named(loads))
 }
 
 /// The cells of a run.
 fn cells(results: &Results) -> String {
-    named(measured(results).map(|cell| cell.id.clone()))
+    named(cells_without_raw(results).map(|cell| cell.id.clone()))
 }
 
 /// The cells that runs may have in common.
-fn measured(results: &Results) -> impl Iterator<Item = &Cell> {
+fn cells_without_raw(results: &Results) -> impl Iterator<Item = &Cell> {
     results.plan.cells.iter().filter(|cell| !cell.is_raw_reference())
 }
 

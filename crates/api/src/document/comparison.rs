@@ -63,7 +63,7 @@ impl ComparisonOverride {
                                 and --candidate"
                         .to_owned());
                 }
-                let stacks = measured(spec);
+                let stacks = stacks_to_measure(spec);
                 if stacks.len() > 1 {
                     return Err(format!(
                         "--base and --candidate compare two programs with one stack, but the matrix names {}: name \
@@ -116,7 +116,7 @@ fn joined(stacks: BTreeSet<String>) -> String {
 }
 
 /// The stacks of the matrix: raw only if it has no other. The rules refuse names that no stack has.
-fn measured(spec: &mut PerfRunSpec) -> BTreeSet<String> {
+fn stacks_to_measure(spec: &mut PerfRunSpec) -> BTreeSet<String> {
     let mut stacks: BTreeSet<String> = names(spec).map(|name| name.0.clone()).collect();
     if stacks.len() > 1 {
         stacks.remove(Stack::Raw.as_ref());
@@ -131,7 +131,7 @@ fn covering(spec: &mut PerfRunSpec) -> BTreeSet<String> {
     let has = |cell: &Cell, stack: &String| [&cell.client.0, &cell.server.0].contains(&stack);
     let cells = cells(spec).unwrap_or_default();
     let mut chosen = BTreeSet::new();
-    for stack in measured(spec) {
+    for stack in stacks_to_measure(spec) {
         let mut left = cells
             .iter()
             .filter(|cell| !chosen.iter().any(|other| has(cell, other)));
