@@ -135,8 +135,9 @@ fn text(name: &str, plan: &Plan, programs: &[NodeArg], is_all: bool) -> String {
 
 /// Which pairs of stacks are compared with which. `None` if none are.
 fn compared(plan: &Plan) -> Option<String> {
-    let pairs = plan.judging.cell_pairs.iter().map(|pair| {
-        let [baseline, candidate] = [pair.baseline, pair.candidate].map(|cell| plan.cells[cell].pair());
+    let pairs = plan.judging.cell_pairs.iter().map(|cell_pair| {
+        let cells = [cell_pair.baseline, cell_pair.candidate];
+        let [baseline, candidate] = cells.map(|cell| plan.cells[cell].stack_pair());
         format!("{candidate} with {baseline}")
     });
     let all = listed(pairs, "pairs of stacks with others", false);
@@ -195,7 +196,7 @@ fn cells(plan: &Plan, is_all: bool) -> Vec<String> {
 /// Whether each pair of stacks is measured over each of its transports with each load, network and IP family.
 fn is_crossed(plan: &Plan) -> bool {
     let number = |of: &dyn Fn(&Cell) -> String| plan.cells.iter().map(of).collect::<BTreeSet<_>>().len();
-    let crossed = number(&|cell| format!("{} {}", cell.pair(), cell.transport))
+    let crossed = number(&|cell| format!("{} {}", cell.stack_pair(), cell.transport))
         * number(&|cell| cell.parameters.to_string())
         * number(&|cell| cell.network.clone())
         * number(&|cell| cell.ip_family.to_string());
@@ -206,7 +207,7 @@ fn is_crossed(plan: &Plan) -> bool {
 fn by_transports(plan: &Plan) -> Vec<[String; 2]> {
     let mut pairs: Vec<(String, Vec<String>)> = vec![];
     for cell in &plan.cells {
-        let (pair, transport) = (cell.pair(), cell.transport.to_string());
+        let (pair, transport) = (cell.stack_pair(), cell.transport.to_string());
         match pairs.iter_mut().find(|(known, _)| *known == pair) {
             Some((_, transports)) if transports.contains(&transport) => {}
             Some((_, transports)) => transports.push(transport),

@@ -134,8 +134,8 @@ impl Cell {
         }
     }
 
-    /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the raw reference.
-    pub fn pair(&self) -> String {
+    /// The pair of stacks as tables head it, e.g. `libp2p → litep2p`, or `raw` for the raw reference.
+    pub fn stack_pair(&self) -> String {
         if self.is_raw() && self.client == self.server {
             self.client.to_string()
         } else {

@@ -191,7 +191,7 @@ impl<'a> Names<'a> {
             cells: plan.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect(),
             have_loads: vary(|cell| cell.parameters.to_string()),
             have_networks: vary(|cell| cell.network.clone()),
-            have_pairs: vary(Cell::pair) || plan.compares_stacks(),
+            have_pairs: vary(Cell::stack_pair) || plan.compares_stacks(),
         }
     }
 
@@ -276,7 +276,7 @@ impl<'a> Names<'a> {
                 format!(" on {}", cell.network),
             ),
             (self.have_loads, format!(" ({})", cell.parameters)),
-            (self.have_pairs, format!(", {}", cell.pair())),
+            (self.have_pairs, format!(", {}", cell.stack_pair())),
         ];
         name.extend(
             parts
@@ -298,7 +298,7 @@ impl<'a> Names<'a> {
                 } else {
                     format!(" ({STREAM_LAYER})")
                 };
-                format!(" against {}{layer}", baseline.pair())
+                format!(" against {}{layer}", baseline.stack_pair())
             })
     }
 

@@ -216,7 +216,7 @@ pub(crate) fn has_intervals(judged: &Judged) -> bool {
 
 /// The pair of stacks of the cell with this id.
 pub(crate) fn pair(cell: Option<&Cell>, id: &str) -> String {
-    cell.map_or_else(|| id.to_owned(), Cell::pair)
+    cell.map_or_else(|| id.to_owned(), Cell::stack_pair)
 }
 
 /// The medians of baseline and candidate, in one unit.
