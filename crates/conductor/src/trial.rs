@@ -336,7 +336,7 @@ impl<'a> Driver<'a> {
     async fn request_listeners(&self, role: Role, side: &Side) -> Vec<Answer<Prepared>> {
         let request = || party::prepare_listeners(&self.parties, role, side, &self.id, &self.attempt);
         let prepared = request().await;
-        if self.end_leftovers(&prepared).await {
+        if self.end_abandoned_trials(&prepared).await {
             request().await
         } else {
             prepared
@@ -378,19 +378,19 @@ impl<'a> Driver<'a> {
 
     /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node
     /// with what it knew of the trials between. Returns whether there were any.
-    async fn end_leftovers(&self, prepared: &[Answer<Prepared>]) -> bool {
-        let leftovers: BTreeSet<&str> = prepared
+    async fn end_abandoned_trials(&self, prepared: &[Answer<Prepared>]) -> bool {
+        let abandoned: BTreeSet<&str> = prepared
             .iter()
             .filter_map(|(_, answer)| match answer {
                 Err(Error::Busy(trial)) if self.attempt.is_of_same_run(trial) => Some(trial.as_str()),
                 _ => None,
             })
             .collect();
-        for trial in &leftovers {
+        for trial in &abandoned {
             tracing::debug!(trial, "an earlier session left this trial running");
             party::forget_all(&self.parties, trial).await;
         }
-        !leftovers.is_empty()
+        !abandoned.is_empty()
     }
 
     /// What the nodes know of this trial from an earlier session.
@@ -442,7 +442,7 @@ impl<'a> Driver<'a> {
         if is_outdated {
             party::forget_all(&self.parties[self.clients()], &self.id).await;
         }
-        if self.end_leftovers(&prepared).await || is_outdated {
+        if self.end_abandoned_trials(&prepared).await || is_outdated {
             prepared = prepare().await;
         }
         self.note_prepared(prepared)?;
