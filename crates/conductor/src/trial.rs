@@ -347,7 +347,7 @@ impl<'a> Driver<'a> {
     /// may have refused some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
         let may_be_refused = role == Role::Server && self.attempt.cell.parameters.may_be_cut_off();
-        let peers = party::dialled_addresses(self.attempt.cell, role);
+        let peers = party::dialled_address_count(self.attempt.cell, role);
         let mut all = vec![];
         for party in self.parties.iter_mut().filter(|party| party.role == role) {
             party.limits.dialled = 0;

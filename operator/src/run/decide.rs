@@ -357,7 +357,7 @@ fn provision(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     }
     let missing = Missing::of(plan, inputs);
     if let Some((node, Cause { reason, message })) = unstartable_node(&missing, inputs) {
-        let times = inputs.own.starts.ended(node);
+        let times = inputs.own.starts.ended_pod_count(node);
         return Decision::end(*reason, format!("{message} (tried {times} times)"));
     }
     let cause = first_cause(plan, inputs);
@@ -374,7 +374,7 @@ fn provision(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
 
 /// The node that is unlikely to start, and why. `None` if all may.
 fn unstartable_node<'a>(missing: &'a Missing, inputs: &'a Inputs<'_>) -> Option<(&'a str, &'a Cause)> {
-    let tried = |pod: &&NodePod| inputs.own.starts.crashed(&pod.node) >= CRASHES_MAX;
+    let tried = |pod: &&NodePod| inputs.own.starts.crash_count(&pod.node) >= CRASHES_MAX;
     let crashed = inputs.pods.iter().filter(tried).find_map(|pod| match &pod.state {
         PodState::Gone(cause) if cause.reason == Reason::NodeCrashed => Some((&*pod.node, cause)),
         _ => None,

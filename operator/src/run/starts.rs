@@ -175,12 +175,12 @@ impl Starts {
     }
 
     /// How many pods of a node have ended.
-    pub(crate) fn ended(&self, node: &str) -> u32 {
+    pub(crate) fn ended_pod_count(&self, node: &str) -> u32 {
         self.0.get(node).map_or(0, |starts| starts.ended)
     }
 
     /// How many pods of a node have ended because the node exited.
-    pub(crate) fn crashed(&self, node: &str) -> u32 {
+    pub(crate) fn crash_count(&self, node: &str) -> u32 {
         self.0.get(node).map_or(0, |starts| starts.crashed)
     }
 

@@ -55,10 +55,10 @@ pub(super) struct Party {
 /// What a node answered, with its index in the list.
 pub(super) type Answer<T> = (usize, Result<T, Error>);
 
-/// Addresses that are dialled of a node of a role: one of each peer. Sources report one for each of their
-/// peers. Others are one peer, with an address for each interface; one of them, or clients would not be
-/// spread evenly.
-pub(super) fn dialled_addresses(cell: &Cell, role: Role) -> usize {
+/// The number of addresses that are dialled of a node of a role: one of each peer. Sources report one for
+/// each of their peers. Others are one peer, with an address for each interface; one of them, or clients
+/// would not be spread evenly.
+pub(super) fn dialled_address_count(cell: &Cell, role: Role) -> usize {
     match role {
         Role::Server => cell.sources_per_server() as usize,
         Role::Relay => 1,
@@ -77,7 +77,7 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
             has_accepted: false,
             last_status: None,
             has_ended: false,
-            limits: StatusLimits::new(cell.nodes().count(), dialled_addresses(cell, role)),
+            limits: StatusLimits::new(cell.nodes().count(), dialled_address_count(cell, role)),
         };
         names.iter().map(party).collect()
     };
