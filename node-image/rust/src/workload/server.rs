@@ -230,7 +230,7 @@ impl<'a> Streams<'a> {
                     self.exchange(messenger, *load);
                 }
             }
-            Inbound::Ping(stream) => self.echo(stream),
+            Inbound::Ping(stream) => self.answer_ping(stream),
             Inbound::Relay(_) => {}
         }
     }
@@ -296,8 +296,8 @@ impl<'a> Streams<'a> {
         });
     }
 
-    /// Serves a ping beside the workload. Its bytes are not payload, and its end does not matter.
-    fn echo(&mut self, stream: BoxStream) {
+    /// Answers a ping beside the workload. Its bytes are not payload, and its end does not matter.
+    fn answer_ping(&mut self, stream: BoxStream) {
         if self.tasks.len() < OPEN_STREAMS_MAX {
             let uncounted = Counters {
                 over: self.setup.observer.counters.over.clone(),
