@@ -104,9 +104,13 @@ pub enum Error {
     /// One run is wanted.
     #[error("{} holds the results of several runs: name one, such as {}", .folder.display(), .newest.display())]
     Several { folder: PathBuf, newest: PathBuf },
-    #[error("unable to read {}: {}", .file.display(), unread(.source))]
+    #[error("unable to read {}: {}", .file.display(), advice_for_unreadable(.source))]
     Read { file: PathBuf, source: io::Error },
-    #[error("unable to read {} as results of schema version {SCHEMA_VERSION}: {}", .file.display(), unlike_results(.source))]
+    #[error(
+        "unable to read {} as results of schema version {SCHEMA_VERSION}: {}",
+        .file.display(),
+        advice_for_other_content(.source)
+    )]
     Parse {
         file: PathBuf,
         source: serde_json::Error,
@@ -137,7 +141,7 @@ pub enum Error {
 }
 
 /// What to do about a file that cannot be read.
-fn unread(error: &io::Error) -> &'static str {
+fn advice_for_unreadable(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
             "name the results folder of a run, or its results.json"
@@ -152,7 +156,7 @@ fn unread(error: &io::Error) -> &'static str {
 }
 
 /// What to do about a file that has something else than results.
-fn unlike_results(error: &serde_json::Error) -> &'static str {
+fn advice_for_other_content(error: &serde_json::Error) -> &'static str {
     match error.classify() {
         Category::Syntax | Category::Eof => {
             "it is not JSON: name another file, or restore a damaged one from a copy"

@@ -226,7 +226,7 @@ impl CellValues<'_> {
     /// Whether the interval of the median lies above the limit (`sign` 1) or below it (−1). A trial that
     /// failed by the stack's doing has the worst value.
     fn evaluate_median(&self, limit: f64, sign: f64) -> Evaluation {
-        let value = |record: &TrialRecord| match (excluded(record), &record.failure) {
+        let value = |record: &TrialRecord| match (why_excluded(record), &record.failure) {
             (Some(reason), _) => Err(reason),
             (None, Some(_)) => Ok(-sign * f64::INFINITY),
             (None, None) => {
@@ -258,7 +258,7 @@ impl CellValues<'_> {
         let difference = |record: &TrialRecord| {
             let raw = self.trials.at(raw, record.trial.iteration);
             let raw = raw.filter(|raw| raw.session == record.session).ok_or(NO_RAW)?;
-            match excluded(raw).or_else(|| excluded(record)) {
+            match why_excluded(raw).or_else(|| why_excluded(record)) {
                 Some(reason) => Err(reason),
                 None if raw.failure.is_some() => Err(FAILED),
                 None => pairs::difference(self.metric, raw, record).ok_or(NO_VALUE),
@@ -286,7 +286,7 @@ const NO_VALUE: &str = "without this value";
 const NO_RAW: &str = "without raw in the same session";
 
 /// Why a trial says nothing about the stack.
-fn excluded(record: &TrialRecord) -> Option<&'static str> {
+fn why_excluded(record: &TrialRecord) -> Option<&'static str> {
     match record.is_disturbed() {
         true => Some("disturbed"),
         false => pairs::has_unrelated_failure(record).then_some(FAILED),

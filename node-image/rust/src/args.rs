@@ -197,11 +197,11 @@ impl std::str::FromStr for ControlAddress {
 pub struct StackArgs {
     /// The stack: libp2p, litep2p, commonware (its stream layer) or raw. The two sides may differ, because
     /// libp2p and litep2p can talk to each other.
-    #[arg(long, default_value = "litep2p", value_parser = spoken)]
+    #[arg(long, default_value = "litep2p", value_parser = parse_stack)]
     pub stack: Stack,
     /// tcp, tcp-tls, quic-v1, ws or webrtc-direct. The default is that of the multiaddr, or tcp for
     /// ADDRESS:PORT.
-    #[arg(long, value_parser = between_processes)]
+    #[arg(long, value_parser = parse_transport)]
     pub transport: Option<Transport>,
 }
 
@@ -224,7 +224,7 @@ pub struct Output {
     pub json: bool,
 }
 
-fn spoken(text: &str) -> Result<Stack, String> {
+fn parse_stack(text: &str) -> Result<Stack, String> {
     let mut spoken = stack::implemented();
     spoken.find(|stack| stack.as_ref() == text).ok_or_else(|| {
         let names: Vec<&str> = stack::implemented().map(Into::into).collect();
@@ -232,7 +232,7 @@ fn spoken(text: &str) -> Result<Stack, String> {
     })
 }
 
-fn between_processes(text: &str) -> Result<Transport, String> {
+fn parse_transport(text: &str) -> Result<Transport, String> {
     match text.parse::<Transport>() {
         Ok(transport) if transport.is_in_process() => Err(format!(
             "{transport} connects peers of one process, not of two: measure it with a PerfRun document"
@@ -436,7 +436,7 @@ pub struct Relay {
     #[arg(long)]
     pub listen: String,
     /// The transport of `ADDRESS:PORT` (default: tcp), or tcp-tls for a multiaddr of tcp.
-    #[arg(long, value_parser = between_processes)]
+    #[arg(long, value_parser = parse_transport)]
     pub transport: Option<Transport>,
     #[command(flatten)]
     pub output: Output,
@@ -446,7 +446,7 @@ pub struct Relay {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Relayed {
     /// The transport, where the address does not name it: tcp-tls.
-    #[arg(long, value_parser = between_processes)]
+    #[arg(long, value_parser = parse_transport)]
     pub transport: Option<Transport>,
     /// Bytes of a transfer, the same at the source and at its sinks.
     #[arg(long, default_value = "1G")]

@@ -45,7 +45,7 @@ pub enum PodState {
 pub fn state(pod: &Pod) -> PodState {
     let name = pod.name_any();
     if pod.metadata.deletion_timestamp.is_some() {
-        let text = disrupted(pod).unwrap_or_default();
+        let text = why_disrupted(pod).unwrap_or_default();
         let message = format!("pod {name} was deleted{text}");
         return PodState::Gone(Cause::new(EndReason::NodeLost, message));
     }
@@ -98,9 +98,9 @@ fn startup_cause(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) 
     }
     // The node does not start before its link agent.
     let agent = container(status.init_container_statuses.as_ref(), LINK_CONTAINER);
-    let agent = agent.and_then(|agent| stuck(agent, Reason::LinkAgentCrashed));
+    let agent = agent.and_then(|agent| why_stuck(agent, Reason::LinkAgentCrashed));
     let agent = agent.map(|(reason, why)| Cause::new(reason, format!("the link agent of pod {pod}: {why}")));
-    let node = node.and_then(|node| stuck(node, Reason::NodeCrashed));
+    let node = node.and_then(|node| why_stuck(node, Reason::NodeCrashed));
     let node = node.map(|(reason, why)| Cause::new(reason, format!("pod {pod}: {why}")));
     agent.or(node)
 }
@@ -119,7 +119,7 @@ fn detail(message: Option<&String>) -> String {
 }
 
 /// Why Kubernetes deletes a pod: preemption, an eviction, or a Kubernetes node that does not answer.
-fn disrupted(pod: &Pod) -> Option<String> {
+fn why_disrupted(pod: &Pod) -> Option<String> {
     let target =
         condition(pod.status.as_ref()?, "DisruptionTarget").filter(|target| target.status == "True")?;
     let words = [target.reason.as_deref(), target.message.as_deref()];
@@ -137,7 +137,7 @@ pub const UNPUBLISHED_ADVICE: &str = "; images of perfrun are not published: bui
                                   nodes, or push them to a registry and set global.imageRegistry of the chart";
 
 /// Why a container does not start. `None` if it is just starting.
-fn stuck(container: &ContainerStatus, crashed: Reason) -> Option<(Reason, String)> {
+fn why_stuck(container: &ContainerStatus, crashed: Reason) -> Option<(Reason, String)> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let why = waiting.reason.as_deref()?;
     let reason = match why {
