@@ -10,7 +10,7 @@ use crate::{
     check::Check,
     comparison::{self, count},
     expectations::{self, AllowedRegression, CellExpectation, Evaluation},
-    family::{self, Member},
+    family::{self, Hypothesis},
     holm,
     hypothesis_tests::{ComparisonInput, TestResult, test_comparisons},
     pairs::{Pair, Trials, differences, failed},
@@ -30,7 +30,7 @@ pub(crate) struct Analysis<'a> {
 
 /// A comparison, and what the last check found.
 pub(crate) struct ComparisonState {
-    pub(crate) member: Member,
+    pub(crate) hypothesis: Hypothesis,
     pub(crate) found: Option<TestResult>,
 }
 
@@ -75,7 +75,10 @@ impl<'a> Analysis<'a> {
             pairs: vec![],
             is_settled: false,
         };
-        let untested = |member| ComparisonState { member, found: None };
+        let untested = |hypothesis| ComparisonState {
+            hypothesis,
+            found: None,
+        };
         let unevaluated = |expectation: CellExpectation| ExpectationState {
             expectation,
             evaluation: expectations::inconclusive("no pair of trials"),
@@ -124,7 +127,7 @@ impl<'a> Analysis<'a> {
     /// is a sentence.
     pub(crate) fn withdraw(&mut self, is_void: &[bool], reason: NoFinding, explanation: &str) {
         for state in &mut self.comparisons {
-            let void = is_void[state.member.cell_pair];
+            let void = is_void[state.hypothesis.cell_pair];
             if let Some(found) = state.found.as_mut().filter(|_| void) {
                 (found.finding, found.reason) = (Finding::NotComparable, Some(reason));
             }
@@ -170,17 +173,17 @@ impl<'a> Analysis<'a> {
     }
 
     fn compare(&mut self, check: Check) {
-        let input = |ComparisonState { member, found }: &ComparisonState| {
-            let cell_pair = &self.cell_pairs[member.cell_pair];
+        let input = |ComparisonState { hypothesis, found }: &ComparisonState| {
+            let cell_pair = &self.cell_pairs[hypothesis.cell_pair];
             if cell_pair.is_settled {
                 return ComparisonInput::Settled {
                     differ: found.as_ref().is_some_and(|found| found.finding.differs()),
                 };
             }
             ComparisonInput::Open {
-                differences: differences(&cell_pair.pairs, member.metric),
-                tolerance: member.tolerance,
-                obstacle: comparison::obstacle(&cell_pair.pairs, member.metric),
+                differences: differences(&cell_pair.pairs, hypothesis.metric),
+                tolerance: hypothesis.tolerance,
+                obstacle: comparison::obstacle(&cell_pair.pairs, hypothesis.metric),
             }
         };
         let inputs = self.comparisons.iter_mut().map(|state| {
@@ -202,9 +205,12 @@ impl<'a> Analysis<'a> {
             else {
                 return None;
             };
-            let found = self.comparisons.iter().find(|ComparisonState { member, .. }| {
-                member.cell_pair == cell_pair && member.metric == planned.metric
-            });
+            let found = self
+                .comparisons
+                .iter()
+                .find(|ComparisonState { hypothesis, .. }| {
+                    hypothesis.cell_pair == cell_pair && hypothesis.metric == planned.metric
+                });
             let found = found?.found.as_ref()?;
             let (state, p_failing) = states[cell_pair];
             (!state.is_settled).then(|| AllowedRegression {
@@ -276,7 +282,7 @@ impl<'a> Analysis<'a> {
     /// What was found about each metric of a pair of cells.
     fn results_of(&self, cell_pair: usize) -> impl Iterator<Item = Option<&TestResult>> {
         let own = self.comparisons.iter();
-        own.filter(move |state| state.member.cell_pair == cell_pair)
+        own.filter(move |state| state.hypothesis.cell_pair == cell_pair)
             .map(|state| state.found.as_ref())
     }
 

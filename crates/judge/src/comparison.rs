@@ -9,7 +9,7 @@ use perfrun_contract::{
 };
 
 use crate::{
-    family::Member,
+    family::Hypothesis,
     hypothesis_tests::TestResult,
     median::median,
     pairs::{self, Pair, PairStatus},
@@ -45,7 +45,7 @@ pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<NoFinding> 
 pub(crate) fn comparison(
     plan: &Plan,
     cell_pair: CellPair,
-    member: &Member,
+    hypothesis: &Hypothesis,
     pairs: &[Pair<'_>],
     found: &TestResult,
 ) -> Comparison {
@@ -59,7 +59,7 @@ pub(crate) fn comparison(
     let middle = |records: Vec<&TrialRecord>| {
         let values = records
             .into_iter()
-            .filter_map(|record| pairs::value(record, member.metric));
+            .filter_map(|record| pairs::value(record, hypothesis.metric));
         Some(median(&values.collect::<Vec<_>>())).filter(|median| median.is_finite())
     };
     let medians = [
@@ -68,7 +68,7 @@ pub(crate) fn comparison(
     ];
     let undisturbed = || pairs.iter().filter(|pair| pair.status != PairStatus::Disturbed);
     let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::has_unrelated_failure(record);
-    let blank = blank(id(cell_pair.baseline), id(cell_pair.candidate), member);
+    let blank = blank(id(cell_pair.baseline), id(cell_pair.candidate), hypothesis);
     Comparison {
         excluded_pairs: count(pairs.len() - found.differences.len()),
         failed: [
@@ -84,15 +84,15 @@ pub(crate) fn comparison(
 }
 
 /// A comparison of two cells, given by their ids, without a finding.
-pub(crate) fn blank(baseline: String, candidate: String, member: &Member) -> Comparison {
+pub(crate) fn blank(baseline: String, candidate: String, hypothesis: &Hypothesis) -> Comparison {
     Comparison {
         baseline,
         candidate,
-        metric: member.metric,
+        metric: hypothesis.metric,
         pairs: 0,
         excluded_pairs: 0,
         failed: [0, 0],
-        tolerance: member.tolerance,
+        tolerance: hypothesis.tolerance,
         medians: None,
         ratio: None,
         p_adjusted: None,

@@ -14,7 +14,7 @@ use perfrun_contract::{
 use crate::{
     analysis::Analysis,
     comparison::{comparison, obstacle},
-    family::Member,
+    family::Hypothesis,
     hypothesis_tests::{ComparisonInput, test_comparisons},
     machines::machines_differ,
     pairs::differences,
@@ -44,16 +44,18 @@ pub(crate) fn check(
         let pairs = analysis.trials.pairs(of_control, check.iterations);
         let obstacle_of_machines =
             machines_differ(plan, nodes, of_control).then_some(NoFinding::DifferentMachines);
-        let members = analysis.comparisons.iter().map(|state| state.member);
-        let members = members.filter(|member| member.cell_pair == index);
-        let input = |member: &Member| ComparisonInput::Open {
-            differences: differences(&pairs, member.metric),
-            tolerance: member.tolerance,
-            obstacle: obstacle_of_machines.or_else(|| obstacle(&pairs, member.metric)),
+        let hypotheses = analysis.comparisons.iter().map(|state| state.hypothesis);
+        let hypotheses = hypotheses.filter(|hypothesis| hypothesis.cell_pair == index);
+        let input = |hypothesis: &Hypothesis| ComparisonInput::Open {
+            differences: differences(&pairs, hypothesis.metric),
+            tolerance: hypothesis.tolerance,
+            obstacle: obstacle_of_machines.or_else(|| obstacle(&pairs, hypothesis.metric)),
         };
         let share = check.error_of_control(plan) / ALPHA;
-        let inputs = members.map(|member| (member, input(&member))).collect();
-        for (member, found) in test_comparisons(inputs, share) {
+        let inputs = hypotheses
+            .map(|hypothesis| (hypothesis, input(&hypothesis)))
+            .collect();
+        for (hypothesis, found) in test_comparisons(inputs, share) {
             let Some(found) = found else {
                 continue;
             };
@@ -62,7 +64,7 @@ pub(crate) fn check(
             }
             compared.push(Comparison {
                 detectable_difference: found.detectable_difference,
-                ..comparison(plan, of_control, &member, &pairs, &found)
+                ..comparison(plan, of_control, &hypothesis, &pairs, &found)
             });
         }
     }

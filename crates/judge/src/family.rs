@@ -6,9 +6,9 @@ use perfrun_contract::{
     plan::Plan,
 };
 
-/// A metric of a pair of cells.
+/// A hypothesis that a run tests: a metric does not differ between a pair of cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Member {
+pub(crate) struct Hypothesis {
     /// Index of the pair of cells in the plan.
     pub(crate) cell_pair: usize,
     pub(crate) metric: Metric,
@@ -18,10 +18,10 @@ pub(crate) struct Member {
 
 /// What a plan compares: of each pair of cells the metrics that have an expectation of at most some
 /// regression, or if there are none, those that stand for its workload.
-pub(crate) fn of(plan: &Plan) -> Vec<Member> {
-    let mut members = vec![];
+pub(crate) fn of(plan: &Plan) -> Vec<Hypothesis> {
+    let mut hypotheses = vec![];
     for (cell_pair, cells) in plan.judging.cell_pairs.iter().enumerate() {
-        let before = members.len();
+        let before = hypotheses.len();
         for expectation in &plan.judging.expect {
             let (Bound::MaxRegression(tolerance), true) =
                 (expectation.bound, expectation.cells.contains(&cells.candidate))
@@ -29,30 +29,30 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
                 continue;
             };
             let metric = expectation.metric;
-            match members[before..]
+            match hypotheses[before..]
                 .iter_mut()
-                .find(|member: &&mut Member| member.metric == metric)
+                .find(|hypothesis: &&mut Hypothesis| hypothesis.metric == metric)
             {
-                Some(member) => member.tolerance = tolerance.min(member.tolerance),
-                None => members.push(Member {
+                Some(hypothesis) => hypothesis.tolerance = tolerance.min(hypothesis.tolerance),
+                None => hypotheses.push(Hypothesis {
                     cell_pair,
                     metric,
                     tolerance,
                 }),
             }
         }
-        if members.len() == before {
+        if hypotheses.len() == before {
             let baseline = plan.cells.get(cells.baseline).into_iter();
             let metrics = baseline.flat_map(|cell| cell.parameters.primary());
             let metrics = metrics.filter(|metric| is_alike(plan, *cells, *metric));
-            members.extend(metrics.map(|metric| Member {
+            hypotheses.extend(metrics.map(|metric| Hypothesis {
                 cell_pair,
                 metric,
                 tolerance: TOLERANCE,
             }));
         }
     }
-    members
+    hypotheses
 }
 
 /// Whether a metric is the same quantity in both cells of a pair of cells. What programs of two kinds have

@@ -117,13 +117,13 @@ pub fn needs(plan: &Plan, records: &[TrialRecord]) -> Needs {
 fn comparisons(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Comparison> {
     let states = analysis.comparisons.iter();
     states
-        .filter_map(|ComparisonState { member, found }| {
-            let cell_pair = plan.judging.cell_pairs[member.cell_pair];
-            let pairs = &analysis.cell_pairs[member.cell_pair].pairs;
+        .filter_map(|ComparisonState { hypothesis, found }| {
+            let cell_pair = plan.judging.cell_pairs[hypothesis.cell_pair];
+            let pairs = &analysis.cell_pairs[hypothesis.cell_pair].pairs;
             Some(comparison::comparison(
                 plan,
                 cell_pair,
-                member,
+                hypothesis,
                 pairs,
                 found.as_ref()?,
             ))

@@ -21,9 +21,9 @@ use crate::{
 /// or candidates: their mean would say nothing about any of these.
 pub(crate) fn overall(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Overall> {
     let mut metrics: Vec<Metric> = vec![];
-    for ComparisonState { member, .. } in &analysis.comparisons {
-        if !metrics.contains(&member.metric) {
-            metrics.push(member.metric);
+    for ComparisonState { hypothesis, .. } in &analysis.comparisons {
+        if !metrics.contains(&hypothesis.metric) {
+            metrics.push(hypothesis.metric);
         }
     }
     metrics
@@ -40,8 +40,8 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
     };
     let all = analysis.comparisons.iter();
     let compared: Vec<usize> = all
-        .filter(|ComparisonState { member, found }| member.metric == metric && is_compared(found))
-        .map(|compared| compared.member.cell_pair)
+        .filter(|ComparisonState { hypothesis, found }| hypothesis.metric == metric && is_compared(found))
+        .map(|compared| compared.hypothesis.cell_pair)
         .collect();
     let mut pairs = compared
         .iter()

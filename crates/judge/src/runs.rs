@@ -17,7 +17,7 @@ use strum::AsRefStr;
 
 use crate::{
     comparison::{self, count, ratio, with_result},
-    family::{self, Member},
+    family::{self, Hypothesis},
     holm,
     hypothesis_tests::{ComparisonInput, test_comparisons_with_min_pairs},
     median::{median, median_interval},
@@ -112,26 +112,26 @@ pub fn shared(runs: &[Run<'_>]) -> Plan {
 /// together (Bonferroni). How machines differ between runs is not in it.
 pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
     let sides = [RunsOfSide::of(&[baseline]), RunsOfSide::of(&[candidate])];
-    let compared = |member: &Member| {
+    let compared = |hypothesis: &Hypothesis| {
         let [a, b] = sides
             .each_ref()
-            .map(|side| side.medians(plan, member).pop().flatten());
+            .map(|side| side.medians(plan, hypothesis).pop().flatten());
         let ratio = a.zip(b).and_then(|(a, b)| {
             let ends = a.interval.zip(b.interval);
             let location = Location {
                 estimate: difference(a.score, b.score)?,
                 interval: ends.and_then(|(a, b)| difference(a.1, b.0).zip(difference(a.0, b.1))),
             };
-            ratio(member.metric, location)
+            ratio(hypothesis.metric, location)
         });
-        let reason =
-            obstacle(plan, member, &sides).or((a.is_none() || b.is_none()).then_some(NoFinding::NotMeasured));
+        let reason = obstacle(plan, hypothesis, &sides)
+            .or((a.is_none() || b.is_none()).then_some(NoFinding::NotMeasured));
         Comparison {
             pairs: u32::from(a.is_some() && b.is_some()),
             ratio,
             finding: reason.map_or(Finding::Inconclusive, |_| Finding::NotComparable),
             reason,
-            ..blank(plan, member, &sides)
+            ..blank(plan, hypothesis, &sides)
         }
     };
     judged(family::of(plan).iter().map(compared).collect())
@@ -143,34 +143,37 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
 /// Runs of both sides must take turns: otherwise what changed with time looks like a difference.
 pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> Judged {
     let sides = [RunsOfSide::of(baselines), RunsOfSide::of(candidates)];
-    let members = family::of(plan);
-    let input = |member: &Member| {
-        let [a, b] = sides.each_ref().map(|side| side.medians(plan, member));
+    let hypotheses = family::of(plan);
+    let input = |hypothesis: &Hypothesis| {
+        let [a, b] = sides.each_ref().map(|side| side.medians(plan, hypothesis));
         let differences = a
             .iter()
             .zip(&b)
             .filter_map(|(a, b)| difference(a.as_ref()?.score, b.as_ref()?.score));
         ComparisonInput::Open {
             differences: differences.collect(),
-            tolerance: member.tolerance,
-            obstacle: obstacle(plan, member, &sides),
+            tolerance: hypothesis.tolerance,
+            obstacle: obstacle(plan, hypothesis, &sides),
         }
     };
-    let inputs = members.iter().map(|member| (member, input(member))).collect();
+    let inputs = hypotheses
+        .iter()
+        .map(|hypothesis| (hypothesis, input(hypothesis)))
+        .collect();
     let found = test_comparisons_with_min_pairs(inputs, 1.0, RUNS_MIN).into_iter();
-    let compared = found.filter_map(|(member, found)| {
+    let compared = found.filter_map(|(hypothesis, found)| {
         let found = found?;
         Some(Comparison {
             excluded_pairs: count(baselines.len().min(candidates.len()) - found.differences.len()),
-            ..with_result(blank(plan, member, &sides), &found)
+            ..with_result(blank(plan, hypothesis, &sides), &found)
         })
     });
     judged(compared.collect())
 }
 
-/// What earlier runs let expect of a member of the family, and what the new one has.
+/// What earlier runs let expect of a hypothesis, and what the new run has.
 struct Predicted<'a> {
-    member: &'a Member,
+    hypothesis: &'a Hypothesis,
     prediction: Option<Prediction>,
     /// The number of earlier runs that it is from.
     known: usize,
@@ -192,30 +195,30 @@ impl Predicted<'_> {
 /// The ratio is to their geometric mean, and its interval has 1 if that prediction has the new median.
 pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
     let sides = [RunsOfSide::of(earlier), RunsOfSide::of(&[new])];
-    let members = family::of(plan);
-    let predicted = members.iter().map(|member| {
-        let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, member));
+    let hypotheses = family::of(plan);
+    let predicted = hypotheses.iter().map(|hypothesis| {
+        let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, hypothesis));
         let known = known.into_iter().flatten().map(|median| median.score);
         let known: Vec<f64> = known.filter(|score| score.is_finite()).collect();
         Predicted {
-            member,
+            hypothesis,
             prediction: Prediction::of(&known),
             known: known.len(),
             new: new.pop().flatten(),
         }
     });
     let adjusted = holm::adjust(predicted.collect(), Predicted::probability).into_iter();
-    let chance = ALPHA / members.len().max(1) as f64;
+    let chance = ALPHA / hypotheses.len().max(1) as f64;
     let compared = adjusted.map(|(predicted, p)| {
         let Predicted {
-            member,
+            hypothesis,
             prediction,
             known,
             new,
         } = predicted;
-        let blank = blank(plan, member, &sides);
+        let blank = blank(plan, hypothesis, &sides);
         let too_few = (known < EARLIER_MIN).then_some(NoFinding::TooFewPairs);
-        let reason = obstacle(plan, member, &sides)
+        let reason = obstacle(plan, hypothesis, &sides)
             .or(new.is_none().then_some(NoFinding::NotMeasured))
             .or(too_few);
         let (Some(prediction), Some(new)) = (prediction, new) else {
@@ -240,7 +243,7 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
         Comparison {
             pairs: count(known),
             excluded_pairs: count(earlier.len() - known),
-            ratio: ratio(member.metric, location),
+            ratio: ratio(hypothesis.metric, location),
             p_adjusted: Some(p),
             finding,
             reason,
@@ -306,9 +309,11 @@ impl<'a> RunsOfSide<'a> {
         })
     }
 
-    fn medians(&self, plan: &Plan, member: &Member) -> Vec<Option<Median>> {
-        let trials = self.trials(id(plan, member));
-        trials.map(|trials| Median::of(&trials, member.metric)).collect()
+    fn medians(&self, plan: &Plan, hypothesis: &Hypothesis) -> Vec<Option<Median>> {
+        let trials = self.trials(id(plan, hypothesis));
+        trials
+            .map(|trials| Median::of(&trials, hypothesis.metric))
+            .collect()
     }
 
     /// Trials that failed by a stack's doing.
@@ -360,15 +365,15 @@ fn difference(baseline: f64, candidate: f64) -> Option<f64> {
 }
 
 /// The cell of a pair with itself.
-fn id<'a>(plan: &'a Plan, member: &Member) -> &'a str {
-    &plan.cells[plan.judging.cell_pairs[member.cell_pair].candidate].id
+fn id<'a>(plan: &'a Plan, hypothesis: &Hypothesis) -> &'a str {
+    &plan.cells[plan.judging.cell_pairs[hypothesis.cell_pair].candidate].id
 }
 
 /// Why runs say nothing about a metric, whatever their number.
-fn obstacle(plan: &Plan, member: &Member, sides: &[RunsOfSide<'_>; 2]) -> Option<NoFinding> {
+fn obstacle(plan: &Plan, hypothesis: &Hypothesis, sides: &[RunsOfSide<'_>; 2]) -> Option<NoFinding> {
     let trials: Vec<&TrialRecord> = sides
         .iter()
-        .flat_map(|side| side.trials(id(plan, member)))
+        .flat_map(|side| side.trials(id(plan, hypothesis)))
         .flatten()
         .collect();
     let have = |flag| {
@@ -382,7 +387,8 @@ fn obstacle(plan: &Plan, member: &Member, sides: &[RunsOfSide<'_>; 2]) -> Option
         Some(NoFinding::DebugBuild)
     } else if 2 * disturbed > trials.len() {
         Some(NoFinding::Disturbed)
-    } else if member.metric.unit() == Unit::BitsPerSecond && 2 * have(Flag::WindowLimited) > trials.len() {
+    } else if hypothesis.metric.unit() == Unit::BitsPerSecond && 2 * have(Flag::WindowLimited) > trials.len()
+    {
         Some(NoFinding::WindowLimited)
     } else {
         None
@@ -390,12 +396,12 @@ fn obstacle(plan: &Plan, member: &Member, sides: &[RunsOfSide<'_>; 2]) -> Option
 }
 
 /// A comparison without a finding.
-fn blank(plan: &Plan, member: &Member, sides: &[RunsOfSide<'_>; 2]) -> Comparison {
-    let cell = id(plan, member);
-    let direction = pairs::direction(member.metric).unwrap_or(1.0);
+fn blank(plan: &Plan, hypothesis: &Hypothesis, sides: &[RunsOfSide<'_>; 2]) -> Comparison {
+    let cell = id(plan, hypothesis);
+    let direction = pairs::direction(hypothesis.metric).unwrap_or(1.0);
     let middle = |side: &RunsOfSide<'_>| {
         let scores = side
-            .medians(plan, member)
+            .medians(plan, hypothesis)
             .into_iter()
             .flatten()
             .map(|median| median.score);
@@ -408,7 +414,7 @@ fn blank(plan: &Plan, member: &Member, sides: &[RunsOfSide<'_>; 2]) -> Compariso
         medians: baseline
             .zip(candidate)
             .map(|(baseline, candidate)| [baseline, candidate]),
-        ..comparison::blank(cell.to_owned(), cell.to_owned(), member)
+        ..comparison::blank(cell.to_owned(), cell.to_owned(), hypothesis)
     }
 }
 
