@@ -53,7 +53,7 @@ enum Command {
     /// Start a cluster; install and build what is missing
     #[command(override_usage = "cargo xtask lab up [OPTIONS]")]
     Up {
-        /// Worker nodes
+        /// Kubernetes nodes besides the control plane
         #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=i64::from(subnet::NODES_MAX)))]
         nodes: u8,
         /// Give pods and services addresses of IPv6, too. Each pod then starts a second or two later

@@ -155,10 +155,10 @@ impl<'a> Progress<'a> {
             });
         }
         let session = lasts().map(|last| last.session).max().unwrap_or(0);
-        let is_pair_to_repeat = is_measured_pair(block)
+        let is_pair_to_retry = is_measured_pair(block)
             && (lasts().any(|last| last.was_disturbed) || lasts().any(|last| last.session != session))
             && self.may_retry_a_pair();
-        (attempt + 1 < ATTEMPTS && (lost_a_node || is_pair_to_repeat)).then(|| NextAttempt {
+        (attempt + 1 < ATTEMPTS && (lost_a_node || is_pair_to_retry)).then(|| NextAttempt {
             trial: &block[0],
             attempt: attempt + 1,
             after_loss: lost_a_node,
@@ -167,9 +167,9 @@ impl<'a> Progress<'a> {
 
     fn may_retry_a_pair(&self) -> bool {
         let pairs = self.blocks.iter().filter(|block| is_measured_pair(block));
-        let is_repeated = |trial: &Trial| self.trials.get(&trial.id).is_some_and(|last| last.attempt > 0);
-        let repeated = pairs.clone().filter(|pair| pair.iter().any(is_repeated)).count();
-        (repeated + 1) * PAIRS_PER_RETRY <= pairs.count()
+        let is_retried = |trial: &Trial| self.trials.get(&trial.id).is_some_and(|last| last.attempt > 0);
+        let retried = pairs.clone().filter(|pair| pair.iter().any(is_retried)).count();
+        (retried + 1) * PAIRS_PER_RETRY <= pairs.count()
     }
 }
 

@@ -195,7 +195,7 @@ pub trait Workload: Send + Sync {
         false
     }
 
-    /// Identities that each peer of a client uses at the same time.
+    /// Hosts, each with an identity of its own, that a peer of a client has at the same time.
     fn hosts_of_peer(&self) -> u32 {
         1
     }
@@ -205,7 +205,7 @@ pub trait Workload: Send + Sync {
         1
     }
 
-    /// Identities that a client with `peers` peers uses at the same time.
+    /// Hosts that a client with `peers` peers has at the same time.
     fn hosts(&self, peers: u32) -> u64 {
         u64::from(peers) * u64::from(self.hosts_of_peer())
     }
