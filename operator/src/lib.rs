@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`operator`] | leads, starts the controllers, and ends gracefully |
 //! | `schedule` | reconciles a schedule, which creates runs: its decision is pure |
-//! | `run` | reconciles a run, stage by stage, and the turns of runs |
+//! | `run` | reconciles a run, step by step, and the turns of runs |
 //! | `conduct` | a run's conductor as a task of this process, its journal, and its nodes |
 //! | `services` | what reconciliations and conductors share |
 //! | `pods` | the pods of a run, as the watch shows them |
@@ -22,7 +22,7 @@
 //! | `api` | calls, watched objects, conditions, events and statuses of the API server |
 //!
 //! Wings import each other in one direction: `operator`, `schedule`, `run` and `conduct` each import only
-//! those that stand below them, and `api` imports no other wing. The stages of a reconciliation do not import
+//! those that stand below them, and `api` imports no other wing. The steps of a reconciliation do not import
 //! its driver.
 
 mod access;

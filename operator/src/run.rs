@@ -1,12 +1,12 @@
-//! The reconciliation of a run, stage by stage, and what reconciliations share.
+//! The reconciliation of a run, step by step, and what reconciliations share.
 //!
 //! | module | subject |
 //! |---|---|
 //! | `controller` | the driver of a reconciliation |
 //! | `context` | what reconciliations share |
-//! | `observe` | stage 1: what is known of a run, its pods, its turn and its conductor |
-//! | `decide` | stage 2: what to do now: pure |
-//! | `apply` | stage 3: creates and deletes the objects of a run, and commands its conductor |
+//! | `observe` | step 1: what is known of a run, its pods, its turn and its conductor |
+//! | `decide` | step 2: what to do now: pure |
+//! | `apply` | step 3: creates and deletes the objects of a run, and commands its conductor |
 //! | `stage`, `status`, `conditions` | where a run stands, and its status and events: pure |
 //! | `refusal` | what an error of the API server means for a run: pure |
 //! | `plans` | plans of runs, each made once |

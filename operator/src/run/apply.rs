@@ -1,4 +1,4 @@
-//! Stage 3 of a reconciliation: does what was decided, except for the status.
+//! Step 3 of a reconciliation: does what was decided, except for the status.
 //!
 //! Objects of a run are created and never changed, so that a reconciliation that saw old objects cannot
 //! overwrite newer ones.

@@ -1,6 +1,6 @@
-//! The driver: reconciles one run, stage by stage.
+//! The driver: reconciles one run, step by step.
 //!
-//! | stage | does | reaches the API server |
+//! | step | does | reaches the API server |
 //! |---|---|---|
 //! | [`observe`] | collects what is known of the run | no |
 //! | [`decide`] | decides what to do, and where the run stands | no |
@@ -49,7 +49,7 @@ use crate::{
     services::Services,
 };
 
-/// Why a reconciliation failed, by stage.
+/// Why a reconciliation failed, by step.
 #[derive(Debug, Error, IntoStaticStr)]
 pub(crate) enum Error {
     #[error("failed to read the run")]

@@ -1,4 +1,4 @@
-//! Stage 1 of a reconciliation: what is known of a run, from the watched objects and from this process. Makes
+//! Step 1 of a reconciliation: what is known of a run, from the watched objects and from this process. Makes
 //! no request.
 
 use kube::Resource;

@@ -449,10 +449,10 @@ fn breaches(imports: &Imports, source: &Path) -> Vec<String> {
                 .position(|wing| within(file, wing))
                 .unwrap_or(WINGS.len())
         };
-        let is_stage = within(from, "run") && !within(from, "run/controller");
+        let is_step = within(from, "run") && !within(from, "run/controller");
         let leaves_store = within(from, "store") && !within(to, "store");
         order(from) < order(to)
-            || is_stage && within(to, "run/controller")
+            || is_step && within(to, "run/controller")
             || leaves_store && *to != source.join("process/signal.rs")
     })
 }
@@ -464,7 +464,7 @@ fn the_wings_of_the_operator_keep_apart() {
     let breaches = breaches(&imports, &source);
     assert!(
         breaches.is_empty(),
-        "no wing imports a later one ({}), no stage the controller, and store only the stop signal:\n{}",
+        "no wing imports a later one ({}), no step the controller, and store only the stop signal:\n{}",
         WINGS.join(", "),
         breaches.join("\n")
     );
