@@ -509,7 +509,7 @@ pub struct LinkStatus {
     /// The interface whose packets are impaired.
     pub interface: String,
     /// What is available here.
-    pub capabilities: perfrun_link::Capabilities,
+    pub capabilities: perfrun_link::Abilities,
     /// UDP port, at the node's address, that answers probes.
     pub probe_port: u16,
     /// What is impaired, and how it went. Absent if packets pass as they are.

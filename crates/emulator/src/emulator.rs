@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::{
-    capabilities,
+    abilities,
     interface::{self, Interface},
     kernel::{self, Kernel},
     tc::EGRESS,
@@ -80,7 +80,7 @@ impl Emulator {
         let kind = match options.backend {
             Backend::Kernel => ActiveBackend::Kernel,
             Backend::Userspace => ActiveBackend::Userspace,
-            Backend::Auto => capabilities::detect(interface).choose(links)?,
+            Backend::Auto => abilities::detect(interface).choose(links)?,
         };
         let mut cleared = Interface::open(interface, EGRESS)?;
         // What the other backend has left is removed last, so that no packet passes unimpaired in between.

@@ -2,7 +2,7 @@
 //!
 //! An [`Emulator`] impairs what an interface sends to the peers named in
 //! [`OutgoingLinks`](perfrun_link::OutgoingLinks), and nothing else. It uses the kernel's netem, or, where
-//! there is none, a thread of this process; [`capabilities`] reports which is available. Each end of a
+//! there is none, a thread of this process; [`abilities`] reports which is available. Each end of a
 //! connection impairs what it sends, so CAP_NET_ADMIN in the own network namespace is enough.
 //!
 //! | module | owns | must not |
@@ -34,8 +34,8 @@
 
 #![warn(missing_docs)]
 
+pub mod abilities;
 pub mod awake;
-pub mod capabilities;
 mod caught;
 pub mod emulator;
 mod frame;

@@ -14,7 +14,7 @@ pub const KERNEL_ROUTES_MAX: usize = 15;
 /// What is available in one place.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Capabilities {
+pub struct Abilities {
     /// netem and the modules that it needs.
     pub kernel: Ability,
     /// A TAP device, and the filters that redirect packets to it and back.
@@ -121,7 +121,7 @@ pub struct Unsupported {
     pub userspace_detail: String,
 }
 
-impl Capabilities {
+impl Abilities {
     /// Chooses the kernel if it can impair the link, otherwise this process.
     pub fn choose(&self, links: &OutgoingLinks) -> Result<ActiveBackend, Unsupported> {
         // Some kernels (6.12.50, 6.18) refuse a netem that duplicates beside another one, because two could
@@ -171,7 +171,7 @@ mod tests {
             reason,
             detail: "tried".to_owned(),
         };
-        let capabilities = |kernel: &Ability, userspace: &Ability| Capabilities {
+        let abilities = |kernel: &Ability, userspace: &Ability| Abilities {
             kernel: kernel.clone(),
             userspace: userspace.clone(),
             real_time: Ability::Available,
@@ -185,15 +185,15 @@ mod tests {
         };
         let (yes, no) = (Ability::Available, unavailable(Obstacle::NoNetem));
         assert_eq!(
-            capabilities(&yes, &yes).choose(&routes(15)),
+            abilities(&yes, &yes).choose(&routes(15)),
             Ok(ActiveBackend::Kernel)
         );
         assert_eq!(
-            capabilities(&yes, &yes).choose(&routes(16)),
+            abilities(&yes, &yes).choose(&routes(16)),
             Ok(ActiveBackend::Userspace)
         );
         assert_eq!(
-            capabilities(&no, &yes).choose(&routes(1)),
+            abilities(&no, &yes).choose(&routes(1)),
             Ok(ActiveBackend::Userspace)
         );
         let copying = Route {
@@ -215,12 +215,12 @@ mod tests {
         };
         let alone = OutgoingLinks::new(vec![copying.clone()]).unwrap();
         let beside = OutgoingLinks::new(vec![copying, slow]).unwrap();
-        assert_eq!(capabilities(&yes, &yes).choose(&alone), Ok(ActiveBackend::Kernel));
+        assert_eq!(abilities(&yes, &yes).choose(&alone), Ok(ActiveBackend::Kernel));
         assert_eq!(
-            capabilities(&yes, &yes).choose(&beside),
+            abilities(&yes, &yes).choose(&beside),
             Ok(ActiveBackend::Userspace)
         );
-        let neither = capabilities(&no, &unavailable(Obstacle::NoTunDevice))
+        let neither = abilities(&no, &unavailable(Obstacle::NoTunDevice))
             .choose(&routes(1))
             .unwrap_err();
         assert_eq!(

@@ -25,7 +25,7 @@ pub mod ratio;
 pub mod route;
 pub mod state;
 
-pub use ability::{Ability, Capabilities, Obstacle, Unsupported};
+pub use ability::{Abilities, Ability, Obstacle, Unsupported};
 pub use fate::PacketCounts;
 pub use impairment::{
     Chance, Impairment, Jitter, JitterDistribution, Loss, Mode, Reorder, UNLIMITED_BITS_PER_SECOND,

@@ -20,7 +20,7 @@ use axum::{
 use parking_lot::Mutex;
 use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest};
 use perfrun_emulator::probe;
-use perfrun_link::{Capabilities, probe::Measurement};
+use perfrun_link::{Abilities, probe::Measurement};
 use perfrun_serve::{Limits, metrics_router};
 use tokio::{net::UdpSocket, sync::oneshot, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +40,7 @@ const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 /// The state that calls work on.
 struct Agent {
     interface: String,
-    capabilities: Capabilities,
+    abilities: Abilities,
     emulation: Arc<Mutex<Emulation>>,
     listen_ip: std::net::IpAddr,
     probe_port: u16,
@@ -63,17 +63,17 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         make_tun_device();
     }
     let interface = args.interface.clone();
-    let capabilities = spawn_blocking({
+    let abilities = spawn_blocking({
         let interface = interface.clone();
-        move || perfrun_emulator::capabilities::detect(&interface)
+        move || perfrun_emulator::abilities::detect(&interface)
     })
     .await?;
-    let emulation = Emulation::new(&interface, capabilities.clone(), args.state_file);
+    let emulation = Emulation::new(&interface, abilities.clone(), args.state_file);
     let emulation = spawn_blocking(move || emulation.restored()).await??;
     let emulation = Arc::new(Mutex::new(emulation));
     let agent = Arc::new(Agent {
         interface,
-        capabilities,
+        abilities,
         metrics: Metrics::new(&args.metrics_args, emulation.clone()),
         emulation: emulation.clone(),
         listen_ip,
@@ -132,7 +132,7 @@ async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, R
     Ok(Json(LinkStatus {
         instance,
         interface: agent.interface.clone(),
-        capabilities: agent.capabilities.clone(),
+        capabilities: agent.abilities.clone(),
         probe_port: agent.probe_port,
         state,
     }))

@@ -14,7 +14,7 @@ use std::{
 };
 
 use perfrun_contract::node::{EPOCH_HEADER, LinkRequest, LinkStatus};
-use perfrun_emulator::capabilities::detect;
+use perfrun_emulator::abilities::detect;
 use perfrun_link::{Ability, Backend, Impairment, OutgoingLinks};
 use perfrun_test_kit::{Need, skip};
 use reqwest::StatusCode;

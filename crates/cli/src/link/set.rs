@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
-use perfrun_emulator::{AddressLocation, Emulator, Options, Status, capabilities, locate};
+use perfrun_emulator::{AddressLocation, Emulator, Options, Status, abilities, locate};
 use perfrun_link::{Ability, Backend, LinkState, OutgoingLinks};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -70,10 +70,10 @@ fn start(
     check_interface(interface)?;
     check_peers(interface, links)?;
     // The automatic choice explains on its own why no backend works.
-    let capabilities = capabilities::detect(interface);
+    let abilities = abilities::detect(interface);
     let chosen = match backend {
-        Backend::Kernel => &capabilities.kernel,
-        Backend::Userspace => &capabilities.userspace,
+        Backend::Kernel => &abilities.kernel,
+        Backend::Userspace => &abilities.userspace,
         Backend::Auto => &Ability::Available,
     };
     if let Ability::Unavailable { reason, detail } = chosen {

@@ -1,7 +1,7 @@
 //! `perfrun link show`.
 
-use perfrun_emulator::{Inspection, capabilities};
-use perfrun_link::{Ability, ActiveBackend, Capabilities, LinkState};
+use perfrun_emulator::{Inspection, abilities};
+use perfrun_link::{Abilities, Ability, ActiveBackend, LinkState};
 use serde_json::{Value, json};
 
 use super::{namespace::check_interface, words};
@@ -10,25 +10,25 @@ use crate::{args, output::write_to_stdout};
 /// Shows how an interface is impaired, or what could impair it. Returns the exit status.
 pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
     let interface = &args.interface;
-    let (found, capabilities) = args.namespace.enter(|| {
+    let (found, abilities) = args.namespace.enter(|| {
         check_interface(interface)?;
         let found = perfrun_emulator::inspect(interface)?;
-        let wants_capabilities = args.capabilities || found == Inspection::Unimpaired;
-        Ok((found, wants_capabilities.then(|| capabilities::detect(interface))))
+        let wants_abilities = args.capabilities || found == Inspection::Unimpaired;
+        Ok((found, wants_abilities.then(|| abilities::detect(interface))))
     })?;
     if args.json {
-        write_to_stdout(&(object(interface, &found, capabilities.as_ref()).to_string() + "\n"))?;
+        write_to_stdout(&(object(interface, &found, abilities.as_ref()).to_string() + "\n"))?;
         return Ok(0);
     }
     let mut text = text(interface, &found);
-    if let Some(capabilities) = &capabilities {
-        text += &abilities(capabilities);
+    if let Some(abilities) = &abilities {
+        text += &backends(abilities);
     }
     write_to_stdout(&text)?;
     Ok(0)
 }
 
-fn object(interface: &str, found: &Inspection, capabilities: Option<&Capabilities>) -> Value {
+fn object(interface: &str, found: &Inspection, abilities: Option<&Abilities>) -> Value {
     let mut object = match found {
         Inspection::Unimpaired => json!({"interface": interface, "found": "nothing"}),
         Inspection::Kernel(state) => {
@@ -47,8 +47,8 @@ fn object(interface: &str, found: &Inspection, capabilities: Option<&Capabilitie
         Inspection::Silent { peers } => json!({"interface": interface, "found": "silent", "peers": peers}),
         Inspection::Closed { peers } => json!({"interface": interface, "found": "closed", "peers": peers}),
     };
-    if let Some(capabilities) = capabilities {
-        object["capabilities"] = json!(capabilities);
+    if let Some(abilities) = abilities {
+        object["capabilities"] = json!(abilities);
     }
     object
 }
@@ -82,12 +82,12 @@ fn text(interface: &str, found: &Inspection) -> String {
     }
 }
 
-fn abilities(capabilities: &Capabilities) -> String {
-    let Capabilities {
+fn backends(abilities: &Abilities) -> String {
+    let Abilities {
         kernel,
         userspace,
         real_time,
-    } = capabilities;
+    } = abilities;
     let line = |name: &str, ability: &Ability| match ability {
         Ability::Available => format!("  {name}: works\n"),
         Ability::Unavailable { reason, detail } => format!("  {name}: {reason} ({detail})\n"),
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_unavailable_backend_is_shown_with_its_reason() {
-        let shown = abilities(&Capabilities {
+        let shown = backends(&Abilities {
             kernel: Ability::Unavailable {
                 reason: Obstacle::NoNetem,
                 detail: "tried".to_owned(),

@@ -7,7 +7,7 @@ use perfrun_contract::{
     node::Reason,
     record::{LinkCheck, TrialFailure},
 };
-use perfrun_link::{Ability, Backend, Capabilities, OutgoingLinks};
+use perfrun_link::{Abilities, Ability, Backend, OutgoingLinks};
 
 use crate::client::Error;
 
@@ -91,16 +91,16 @@ pub(crate) enum AgentError {
 pub(super) fn why_unsupported(
     name: &str,
     impairments: &NetworkImpairments,
-    capabilities: &Capabilities,
+    abilities: &Abilities,
 ) -> Option<AgentError> {
     let refusal = |ability: &Ability| match ability {
         Ability::Available => None,
         Ability::Unavailable { reason, detail } => Some(format!("{reason} ({detail})")),
     };
     let why = match impairments.backend {
-        Backend::Kernel => refusal(&capabilities.kernel),
-        Backend::Userspace => refusal(&capabilities.userspace),
-        Backend::Auto => capabilities
+        Backend::Kernel => refusal(&abilities.kernel),
+        Backend::Userspace => refusal(&abilities.userspace),
+        Backend::Auto => abilities
             .choose(&OutgoingLinks::default())
             .err()
             .map(|error| error.to_string()),

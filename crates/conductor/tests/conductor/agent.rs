@@ -14,7 +14,7 @@ use perfrun_conductor::{
 };
 use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest, Problem};
 use perfrun_link::{
-    Ability, ActiveBackend, Capabilities, Impairment, LinkState, Mode, Obstacle, OutgoingLinks, PacketCounts,
+    Abilities, Ability, ActiveBackend, Impairment, LinkState, Mode, Obstacle, OutgoingLinks, PacketCounts,
     Scheduling,
     probe::{Delivery, Measurement, Rate, RoundTrip},
     state::{Lateness, Traffic, Worker},
@@ -267,7 +267,7 @@ impl Agent {
                 _ => 7,
             },
             interface: "eth0".to_owned(),
-            capabilities: Capabilities {
+            capabilities: Abilities {
                 kernel: ability.clone(),
                 userspace: ability.clone(),
                 real_time: ability,

@@ -59,10 +59,10 @@ impl Lab {
             }
             namespaces => namespaces.unwrap(),
         };
-        let capabilities = near.run(|| perfrun_emulator::capabilities::detect("lo"));
+        let abilities = near.run(|| perfrun_emulator::abilities::detect("lo"));
         let ability = match backend {
-            Backend::Kernel => capabilities.kernel,
-            Backend::Userspace | Backend::Auto => capabilities.userspace,
+            Backend::Kernel => abilities.kernel,
+            Backend::Userspace | Backend::Auto => abilities.userspace,
         };
         if let Ability::Unavailable { reason, detail } = ability {
             // That kernel exists for these tests: if they were skipped there, netem would not be tested.

@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use perfrun_emulator::{Emulator, Options, capabilities::detect};
-use perfrun_link::{Ability, Backend, Capabilities, Impairment, Obstacle};
+use perfrun_emulator::{Emulator, Options, abilities::detect};
+use perfrun_link::{Abilities, Ability, Backend, Impairment, Obstacle};
 use perfrun_test_kit::{Need, skip};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
@@ -44,7 +44,7 @@ fn net_admin_is_the_only_capability_that_an_emulator_needs() {
         delay: Duration::from_millis(20),
         ..Impairment::default()
     });
-    let (capabilities, emulator) = lab.near.run(|| {
+    let (abilities, emulator) = lab.near.run(|| {
         keep_only(CapabilitySet::NET_ADMIN);
         let options = Options {
             backend: Backend::Userspace,
@@ -52,9 +52,9 @@ fn net_admin_is_the_only_capability_that_an_emulator_needs() {
         };
         (detect("eth0"), Emulator::start("eth0", &link, options).unwrap())
     });
-    assert_eq!(capabilities.userspace, Ability::Available);
+    assert_eq!(abilities.userspace, Ability::Available);
     // Where RLIMIT_RTPRIO does not permit it.
-    assert_eq!(reason(&capabilities.real_time), Some(Obstacle::NoRealTime));
+    assert_eq!(reason(&abilities.real_time), Some(Obstacle::NoRealTime));
     let echo = Echo::start(&lab, address(FAR));
     let times = round_trips(&lab, &echo, 10, Duration::from_millis(5));
     assert!(
@@ -69,26 +69,26 @@ fn without_net_admin_the_missing_capability_is_the_reason() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
-    let capabilities = lab.near.run(|| {
+    let abilities = lab.near.run(|| {
         keep_only(CapabilitySet::NET_RAW);
         detect("eth0")
     });
     assert_eq!(
-        reason(&capabilities.kernel),
+        reason(&abilities.kernel),
         Some(Obstacle::NotPermitted),
-        "{capabilities:?}"
+        "{abilities:?}"
     );
     assert_eq!(
-        reason(&capabilities.userspace),
+        reason(&abilities.userspace),
         Some(Obstacle::NotPermitted),
-        "{capabilities:?}"
+        "{abilities:?}"
     );
-    let unsupported = capabilities.choose(&to_far(Impairment::default())).unwrap_err();
+    let unsupported = abilities.choose(&to_far(Impairment::default())).unwrap_err();
     assert!(unsupported.to_string().contains("NET_ADMIN"), "{unsupported}");
 }
 
 #[test]
-fn probing_the_capabilities_leaves_the_interface_unchanged() {
+fn probing_the_abilities_leaves_the_interface_unchanged() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
@@ -102,9 +102,9 @@ fn a_missing_interface_is_not_taken_for_a_refusal_of_the_kernel() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
-    let capabilities = lab.near.run(|| detect("eth7"));
-    for ability in [&capabilities.kernel, &capabilities.userspace] {
-        assert_eq!(reason(ability), Some(Obstacle::NoInterface), "{capabilities:?}");
+    let abilities = lab.near.run(|| detect("eth7"));
+    for ability in [&abilities.kernel, &abilities.userspace] {
+        assert_eq!(reason(ability), Some(Obstacle::NoInterface), "{abilities:?}");
     }
 }
 
@@ -112,7 +112,7 @@ fn a_missing_interface_is_not_taken_for_a_refusal_of_the_kernel() {
 fn an_emulator_runs_in_namespaces_of_an_ordinary_user() {
     let binary = env::current_exe().unwrap();
     let told = Command::new(binary)
-        .env(ROLE, "capabilities")
+        .env(ROLE, "abilities")
         .env(ARGUMENT, "")
         .stderr(Stdio::inherit())
         .output()
@@ -122,13 +122,13 @@ fn an_emulator_runs_in_namespaces_of_an_ordinary_user() {
         skip(Need::Namespaces, "user namespace", "it cannot be made here");
         return;
     }
-    let capabilities: Capabilities = serde_json::from_str(&text).unwrap();
-    assert_eq!(reason(&capabilities.real_time), Some(Obstacle::NoRealTime));
+    let abilities: Abilities = serde_json::from_str(&text).unwrap();
+    assert_eq!(reason(&abilities.real_time), Some(Obstacle::NoRealTime));
     let device = fs::File::options().read(true).write(true).open("/dev/net/tun");
     if device.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
-        assert_eq!(reason(&capabilities.userspace), Some(Obstacle::TunForbidden));
+        assert_eq!(reason(&abilities.userspace), Some(Obstacle::TunForbidden));
         skip(Need::Links, "user space", "/dev/net/tun is root's alone here");
         return;
     }
-    assert_eq!(capabilities.userspace, Ability::Available);
+    assert_eq!(abilities.userspace, Ability::Available);
 }

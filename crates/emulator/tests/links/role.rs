@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use perfrun_emulator::{Emulator, Options, capabilities::detect};
+use perfrun_emulator::{Emulator, Options, abilities::detect};
 use perfrun_link::{Backend, OutgoingLinks};
 use perfrun_test_kit::uml::is_first_process;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -34,7 +34,7 @@ static BEFORE_MAIN: extern "C" fn() = {
         }
         let play = match env::var(ROLE).as_deref() {
             Ok("emulator") => emulate,
-            Ok("capabilities") => print_capabilities,
+            Ok("abilities") => print_abilities,
             _ => return,
         };
         process::exit(panic::catch_unwind(play).map_or(101, |()| 0));
@@ -70,7 +70,7 @@ fn emulate() {
 }
 
 /// In a user namespace and a network namespace in it, as perfrun runs for an ordinary user.
-fn print_capabilities() {
+fn print_abilities() {
     let user = rustix::process::geteuid().as_raw();
     // SAFETY: this process has one thread, and its file descriptor table stays as it is.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }.unwrap();

@@ -59,7 +59,7 @@ fn netem_impairs_links_of_a_kernel_that_has_it() {
 }
 
 fn has_netem() -> bool {
-    let chosen = perfrun_emulator::capabilities::detect("lo").choose(&perfrun_link::OutgoingLinks::default());
+    let chosen = perfrun_emulator::abilities::detect("lo").choose(&perfrun_link::OutgoingLinks::default());
     chosen == Ok(perfrun_link::ActiveBackend::Kernel)
 }
 

@@ -10,7 +10,7 @@ use anyhow::Context;
 use error_reporter::Report;
 use perfrun_contract::node::LinkRequest;
 use perfrun_emulator::{Emulator, Options};
-use perfrun_link::{Ability, ActiveBackend, Backend, Capabilities, LinkState, PacketCounts, state::Traffic};
+use perfrun_link::{Abilities, Ability, ActiveBackend, Backend, LinkState, PacketCounts, state::Traffic};
 
 use crate::restart::instance;
 
@@ -20,7 +20,7 @@ pub(crate) struct Emulation {
     /// failed.
     instance: u64,
     interface: String,
-    capabilities: Capabilities,
+    abilities: Abilities,
     /// The state file, for an agent that replaces this one. `None` without such a file.
     file: Option<PathBuf>,
     active: Option<Active>,
@@ -47,11 +47,11 @@ pub(crate) struct Totals {
 
 impl Emulation {
     /// An emulation without a link.
-    pub(crate) fn new(interface: &str, capabilities: Capabilities, file: Option<PathBuf>) -> Self {
+    pub(crate) fn new(interface: &str, abilities: Abilities, file: Option<PathBuf>) -> Self {
         Self {
             instance: instance(),
             interface: interface.to_owned(),
-            capabilities,
+            abilities,
             file,
             active: None,
             is_known: false,
@@ -209,9 +209,9 @@ impl Emulation {
     }
 
     fn can_impair(&self) -> bool {
-        let Capabilities {
+        let Abilities {
             kernel, userspace, ..
-        } = &self.capabilities;
+        } = &self.abilities;
         [kernel, userspace].contains(&&Ability::Available)
     }
 
@@ -219,7 +219,7 @@ impl Emulation {
         match request.backend {
             Backend::Kernel => Ok(ActiveBackend::Kernel),
             Backend::Userspace => Ok(ActiveBackend::Userspace),
-            Backend::Auto => Ok(self.capabilities.choose(&request.link)?),
+            Backend::Auto => Ok(self.abilities.choose(&request.link)?),
         }
     }
 

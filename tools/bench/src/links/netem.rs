@@ -4,7 +4,7 @@
 use std::{process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use perfrun_emulator::{Emulator, Options, capabilities};
+use perfrun_emulator::{Emulator, Options, abilities};
 use perfrun_link::{ActiveBackend, Backend, Impairment, OutgoingLinks};
 use perfrun_test_kit::uml;
 
@@ -15,7 +15,7 @@ const TARGET: f64 = 0.95;
 
 /// Runs the benchmark here, or in user-mode-linux.
 pub(crate) fn run(rounds: u32, seconds: f64) -> Result<()> {
-    if capabilities::detect("lo").choose(&OutgoingLinks::default()) == Ok(ActiveBackend::Kernel) {
+    if abilities::detect("lo").choose(&OutgoingLinks::default()) == Ok(ActiveBackend::Kernel) {
         return compare(rounds, Duration::from_secs_f64(seconds));
     }
     ensure!(

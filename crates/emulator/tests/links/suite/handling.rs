@@ -303,10 +303,10 @@ pub(crate) fn a_root_of_somebody_else_is_left_alone() {
         return;
     };
     lab.tc("qdisc add dev eth0 root pfifo");
-    let capabilities = lab.near.run(|| perfrun_emulator::capabilities::detect("eth0"));
+    let abilities = lab.near.run(|| perfrun_emulator::abilities::detect("eth0"));
     assert!(
-        matches!(&capabilities.kernel, Ability::Unavailable { reason: Obstacle::RootTaken, detail } if detail == "eth0 has pfifo"),
-        "{capabilities:?}"
+        matches!(&abilities.kernel, Ability::Unavailable { reason: Obstacle::RootTaken, detail } if detail == "eth0 has pfifo"),
+        "{abilities:?}"
     );
     let start = |backend| {
         let options = Options { backend, seed: None };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use perfrun_link::{Ability, Capabilities, Obstacle};
+use perfrun_link::{Abilities, Ability, Obstacle};
 use rtnetlink::{
     LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth,
     packet_core::{NLM_F_CREATE, NLM_F_EXCL},
@@ -26,10 +26,10 @@ const SCRATCH_PEER: &str = "netemtrypeer";
 
 /// Tries each backend in the network namespace of the calling thread, and checks that nothing on this
 /// interface is in the way. Takes some milliseconds and leaves nothing.
-pub fn detect(interface: &str) -> Capabilities {
+pub fn detect(interface: &str) -> Abilities {
     let index = find(interface);
     let kernel = |index| try_kernel().and_then(|()| check_root_is_free(interface, index));
-    Capabilities {
+    Abilities {
         kernel: ability(index.clone().and_then(kernel)),
         userspace: ability(index.and_then(|_| try_userspace())),
         real_time: ability(realtime::try_acquire().map_err(Refusal::of_priority)),
