@@ -24,26 +24,26 @@ pub enum Error {
         source: netlink::Error,
     },
     /// The filters failed.
-    #[error("failed to set the filters of {device}")]
+    #[error("failed to set the filters of {interface}")]
     SetFilters {
         /// The interface.
-        device: String,
+        interface: String,
         /// Which step failed.
         source: rules::Error,
     },
     /// A person or another program has removed the filters.
-    #[error("filters of {device} were removed by another program: packets pass unimpaired")]
+    #[error("filters of {interface} were removed by another program: packets pass unimpaired")]
     Removed {
         /// The interface.
-        device: String,
+        interface: String,
     },
 }
 
 impl Error {
-    /// The error of a device whose filters failed.
-    pub(crate) fn of_filters(device: &str) -> impl FnOnce(rules::Error) -> Self {
+    /// The error of an interface whose filters failed.
+    pub(crate) fn of_filters(interface: &str) -> impl FnOnce(rules::Error) -> Self {
         move |source| Self::SetFilters {
-            device: device.to_owned(),
+            interface: interface.to_owned(),
             source,
         }
     }
@@ -82,7 +82,7 @@ impl Interface {
     pub(crate) fn verify(&mut self, links: &OutgoingLinks) -> Result<(), Error> {
         if links.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
             return Err(Error::Removed {
-                device: self.name.clone(),
+                interface: self.name.clone(),
             });
         }
         Ok(())

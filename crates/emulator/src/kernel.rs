@@ -74,21 +74,21 @@ pub enum Error {
     TooManyRoutes(usize),
     /// Another program has configured the interface.
     #[error(
-        "{device} already has a queueing discipline ({kind}): remove it (`tc qdisc del dev {device} root`), or use the user-space backend"
+        "{interface} already has a queueing discipline ({kind}): remove it (`tc qdisc del dev {interface} root`), or use the user-space backend"
     )]
     RootTaken {
         /// The interface.
-        device: String,
+        interface: String,
         /// The kind of its queueing discipline.
         kind: String,
     },
     /// The queueing disciplines prio, tbf and netem.
-    #[error("failed to add {kind} to {device} (`modprobe sch_{kind}` as root, if it is a module)")]
+    #[error("failed to add {kind} to {interface} (`modprobe sch_{kind}` as root, if it is a module)")]
     Add {
         /// The kind of queueing discipline.
         kind: &'static str,
         /// The interface.
-        device: String,
+        interface: String,
         /// The kernel's error.
         source: netlink::Error,
     },
@@ -107,19 +107,19 @@ pub enum Error {
     },
     /// A person or another version of perfrun has changed the queueing disciplines.
     #[error(
-        "the queueing disciplines of {device} are not those that perfrun sets: remove them with `perfrun link clear`"
+        "the queueing disciplines of {interface} are not those that perfrun sets: remove them with `perfrun link clear`"
     )]
     Altered {
         /// The interface.
-        device: String,
+        interface: String,
         /// Why they are impossible.
         source: InvalidOutgoingLinks,
     },
     /// Removing the root failed.
-    #[error("failed to remove the impairment of {device}")]
+    #[error("failed to remove the impairment of {interface}")]
     Remove {
         /// The interface.
-        device: String,
+        interface: String,
         /// The kernel's error.
         source: netlink::Error,
     },
@@ -137,9 +137,9 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
-    pub(crate) fn start(device: &str, links: &OutgoingLinks) -> Result<Self, Error> {
+    pub(crate) fn start(interface: &str, links: &OutgoingLinks) -> Result<Self, Error> {
         let mut kernel = Self {
-            interface: Interface::open(device, ROOT)?,
+            interface: Interface::open(interface, ROOT)?,
             links: OutgoingLinks::default(),
             counts_before: Vec::new(),
             owns_root: false,
@@ -154,13 +154,13 @@ impl Kernel {
         let qdiscs = qdiscs(&mut self.interface)?;
         if let Some(kind) = foreign_root(&qdiscs) {
             return Err(Error::RootTaken {
-                device: self.interface.name.clone(),
+                interface: self.interface.name.clone(),
                 kind,
             });
         }
         if qdiscs.iter().any(|qdisc| qdisc.handle == ROOT) {
             tracing::warn!(
-                device = self.interface.name,
+                interface = self.interface.name,
                 "taking over the link of an emulator that was killed"
             );
         } else {
@@ -359,7 +359,7 @@ impl Kernel {
 impl Drop for Kernel {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(device = self.interface.name, %error, "failed to remove the impairment of a link");
+            tracing::warn!(interface = self.interface.name, %error, "failed to remove the impairment of a link");
         }
     }
 }
@@ -367,7 +367,7 @@ impl Drop for Kernel {
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kernel")
-            .field("device", &self.interface.name)
+            .field("interface", &self.interface.name)
             .field("links", &self.links)
             .finish_non_exhaustive()
     }
@@ -415,22 +415,22 @@ fn root_message(interface: u32) -> TcMessage {
 }
 
 /// Adds a queueing discipline, or changes the one with this handle.
-fn add(netlink: &mut Netlink, device: &str, kind: &'static str, message: TcMessage) -> Result<(), Error> {
+fn add(netlink: &mut Netlink, interface: &str, kind: &'static str, message: TcMessage) -> Result<(), Error> {
     let added = netlink.execute(
         RouteNetlinkMessage::NewQueueDiscipline(message),
         NLM_F_CREATE | NLM_F_REPLACE,
     );
     added.map_err(|source| Error::Add {
         kind,
-        device: device.to_owned(),
+        interface: interface.to_owned(),
         source,
     })
 }
 
-fn delete(netlink: &mut Netlink, device: &str, message: TcMessage) -> Result<(), Error> {
+fn delete(netlink: &mut Netlink, interface: &str, message: TcMessage) -> Result<(), Error> {
     let deleted = netlink.execute(RouteNetlinkMessage::DelQueueDiscipline(message), 0);
     deleted.map_err(|source| Error::Remove {
-        device: device.to_owned(),
+        interface: interface.to_owned(),
         source,
     })
 }

@@ -80,18 +80,18 @@ pub enum Error {
     #[error("failed to set up {DEVICE}")]
     SetUpTap(#[source] netlink::Error),
     /// Adding clsact failed: CONFIG_NET_CLS_ACT or sch_ingress may be missing.
-    #[error("failed to add clsact to {device} (`modprobe sch_ingress` as root, if it is a module)")]
+    #[error("failed to add clsact to {interface} (`modprobe sch_ingress` as root, if it is a module)")]
     AddClsact {
         /// The interface.
-        device: String,
+        interface: String,
         /// The kernel's error.
         source: netlink::Error,
     },
     /// Removing clsact failed. Everything else has been removed.
-    #[error("failed to remove clsact from {device}")]
+    #[error("failed to remove clsact from {interface}")]
     RemoveClsact {
         /// The interface.
-        device: String,
+        interface: String,
         /// The kernel's error.
         source: netlink::Error,
     },
@@ -127,8 +127,8 @@ struct Thread {
 
 impl Userspace {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
-    pub(crate) fn start(device: &str, links: &OutgoingLinks, seed: Option<u64>) -> Result<Self, Error> {
-        let mut interface = Interface::open(device, EGRESS)?;
+    pub(crate) fn start(interface: &str, links: &OutgoingLinks, seed: Option<u64>) -> Result<Self, Error> {
+        let mut interface = Interface::open(interface, EGRESS)?;
         let (tap, _) = Tap::create(DEVICE).map_err(|error| match error.errno() {
             Errno::BUSY => Error::Taken,
             _ => Error::MakeTap(error),
@@ -249,7 +249,7 @@ impl Userspace {
         let index = self.interface.rules.interface;
         let added = self.interface.netlink.add_clsact(index);
         let added = added.map_err(|source| Error::AddClsact {
-            device: self.interface.name.clone(),
+            interface: self.interface.name.clone(),
             source,
         })?;
         let left_behind = self
@@ -258,7 +258,7 @@ impl Userspace {
         self.clsact_is_own = added || !left_behind.is_empty();
         if !left_behind.is_empty() {
             tracing::warn!(
-                device = self.interface.name,
+                interface = self.interface.name,
                 "taking over the link of an emulator that was killed"
             );
         }
@@ -287,7 +287,7 @@ impl Userspace {
         if self.clsact_is_own {
             let removed = remove_unused_clsact(&mut self.interface.netlink, self.interface.rules.interface);
             removed.map_err(|source| Error::RemoveClsact {
-                device: self.interface.name.clone(),
+                interface: self.interface.name.clone(),
                 source,
             })?;
         }
@@ -321,7 +321,7 @@ impl Userspace {
 impl Drop for Userspace {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(device = self.interface.name, %error, "failed to remove the impairment of a link");
+            tracing::warn!(interface = self.interface.name, %error, "failed to remove the impairment of a link");
         }
     }
 }
@@ -329,7 +329,7 @@ impl Drop for Userspace {
 impl fmt::Debug for Userspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Userspace")
-            .field("device", &self.interface.name)
+            .field("interface", &self.interface.name)
             .field("links", &self.links)
             .finish_non_exhaustive()
     }
@@ -435,7 +435,7 @@ fn without_addresses(index: u32) -> LinkMessage {
 /// Redirects what the thread writes to the interface; returns the kind of filters that this kernel has.
 pub(crate) fn add_return(netlink: &mut Netlink, tap: u32, interface: u32) -> Result<Classifier, Error> {
     netlink.add_clsact(tap).map_err(|source| Error::AddClsact {
-        device: DEVICE.to_owned(),
+        interface: DEVICE.to_owned(),
         source,
     })?;
     let filter = Filter {

@@ -61,7 +61,7 @@ pub(crate) fn inspect(interface: &mut Interface) -> Result<Option<LinkState>, Er
         });
     }
     let links = OutgoingLinks::new(routes).map_err(|source| Error::Altered {
-        device: interface.name.clone(),
+        interface: interface.name.clone(),
         source,
     })?;
     Ok(Some(LinkState {
