@@ -121,12 +121,12 @@ impl OutgoingLinks {
         self.0.iter().any(|route| !route.impairment.is_none())
     }
 
-    /// The links, in the order in which they were given.
+    /// The routes, in the order in which they were given.
     pub fn routes(&self) -> &[Route] {
         &self.0
     }
 
-    /// Peers and the number of their link, longer prefixes first: the first prefix that contains an address
+    /// Peers and the number of their route, longer prefixes first: the first prefix that contains an address
     /// counts.
     pub fn peers(&self) -> Vec<(Prefix, usize)> {
         let mut peers: Vec<_> = self

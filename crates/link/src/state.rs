@@ -24,7 +24,7 @@ const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkState {
-    /// The configured link.
+    /// The configured links.
     pub link: OutgoingLinks,
     /// The backend that impairs the link.
     pub backend: ActiveBackend,

@@ -35,7 +35,7 @@ pub const NODES_MAX: usize = 250;
 /// The MTU of Ethernet, so that packet counts are comparable with real networks.
 const MTU: u32 = 1500;
 
-/// The index that the kernel gives the loopback link of every namespace.
+/// The index that the kernel gives the loopback interface of every namespace.
 const LOOPBACK_INDEX: u32 = 1;
 
 /// What separates the nodes of a local run from each other.
@@ -45,7 +45,7 @@ pub enum LocalIsolation {
     /// A network namespace each, joined by veth pairs and a bridge.
     Namespaces,
     /// Only their addresses, 127.0.1.N, or with IPv6 only their ports. Results record this: such a run
-    /// measures the loopback device.
+    /// measures the loopback interface.
     Loopback,
 }
 
@@ -74,7 +74,7 @@ pub enum Error {
         /// The limit.
         limit: RefusalCause,
     },
-    /// The socket for configuring links could not be opened.
+    /// The socket for configuring interfaces could not be opened.
     #[error("failed to open a netlink socket in the network namespace of {owner}")]
     OpenNetlink {
         /// The namespace.
@@ -99,18 +99,18 @@ pub enum Error {
          enable IPv6, or set matrix.ipFamilies: [IPv4]"
     )]
     NoIpv6,
-    /// A link that was just created does not appear.
-    #[error("failed to find link {link} of {owner}")]
-    FindLink {
-        /// The name of the link.
-        link: &'static str,
+    /// An interface that was just created does not appear.
+    #[error("failed to find interface {interface} of {owner}")]
+    FindInterface {
+        /// The name of the interface.
+        interface: &'static str,
         /// The namespace.
         owner: NamespaceOwner,
         /// The kernel's error.
         source: io::Error,
     },
     /// `lo` or `eth0` could not be set up.
-    #[error("failed to set up a link of {owner}")]
+    #[error("failed to set up an interface of {owner}")]
     SetUp {
         /// The namespace.
         owner: NamespaceOwner,
@@ -382,8 +382,8 @@ impl NewNamespace {
         })
     }
 
-    async fn set_up(&self, link: u32) -> Result<(), Error> {
-        let up = LinkUnspec::new_with_index(link).up().build();
+    async fn set_up(&self, interface: u32) -> Result<(), Error> {
+        let up = LinkUnspec::new_with_index(interface).up().build();
         let set = self.netlink.link().set(up).execute().await;
         set.map_err(|error| Error::SetUp {
             owner: self.owner,
@@ -419,14 +419,14 @@ impl NewNamespace {
     }
 
     async fn index_of(&self, name: &'static str) -> Result<u32, Error> {
-        let mut links = self.netlink.link().get().match_name(name.to_owned()).execute();
-        let source = match links.try_next().await {
-            Ok(Some(link)) => return Ok(link.header.index),
+        let mut interfaces = self.netlink.link().get().match_name(name.to_owned()).execute();
+        let source = match interfaces.try_next().await {
+            Ok(Some(interface)) => return Ok(interface.header.index),
             Ok(None) => io::ErrorKind::NotFound.into(),
             Err(error) => kernel_error(error),
         };
-        Err(Error::FindLink {
-            link: name,
+        Err(Error::FindInterface {
+            interface: name,
             owner: self.owner,
             source,
         })
