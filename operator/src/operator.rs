@@ -290,9 +290,9 @@ impl Process<'_> {
     }
 }
 
-/// Watches runs. A deleted run is not reconciled, so that its conductor is stopped here, when the store no
-/// longer has the run. A run that was deleted during an outage of the watch has no event, but is missing in
-/// the next list.
+/// Watches runs. A deleted run is not reconciled, so that its conductor is stopped here, when the cache of
+/// the watch no longer has the run. A run that was deleted during an outage of the watch has no event, but is
+/// missing in the next list.
 fn watch_runs(
     context: &Arc<Context>,
     namespaces: &[String],

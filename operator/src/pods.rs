@@ -65,7 +65,7 @@ pub(crate) fn of_run(run: &RunIdentity, watched: &Store<WatchedPod>) -> Vec<Node
     let pods = watched.state();
     let own = pods.iter().filter(|pod| is_of(pod, run));
     let mut own: Vec<_> = own.filter_map(|pod| NodePod::from_pod(pod)).collect();
-    // The store has no order. The same pods lead to the same decision.
+    // The cache of the watch has no order. The same pods lead to the same decision.
     own.sort_by(|one, other| one.name.cmp(&other.name));
     own
 }

@@ -106,7 +106,7 @@ pub(crate) async fn reconcile_schedules(
         .await;
 }
 
-/// Wakes the schedules whose runs have changed. The store has them already.
+/// Wakes the schedules whose runs have changed. The cache of the watch has them already.
 pub(crate) fn wake(
     event: &watcher::Event<WatchedRun>,
     runs: &Store<WatchedRun>,

@@ -20,7 +20,7 @@ use prometheus_client::{
 };
 
 use self::{
-    runs::{Runs, Stores},
+    runs::{Runs, WatchedObjects},
     schedules::Schedules,
 };
 use crate::api::watched::WatchedSchedule;
@@ -93,8 +93,8 @@ impl Metrics {
     }
 
     /// Sets the runs to export, with their pods. `None` when this operator does not lead.
-    pub(crate) fn export_runs(&self, stores: Option<Stores>) {
-        self.runs.export(stores);
+    pub(crate) fn export_runs(&self, objects: Option<WatchedObjects>) {
+        self.runs.export(objects);
     }
 
     /// Notes that all runs to export, and their pods, have been listed.

@@ -1,8 +1,8 @@
 //! Objects of some namespaces as one watch.
 //!
 //! A watch covers one namespace or all of them. An operator that may see only some namespaces needs one watch
-//! for each. Their events are merged into those of a single watch, for a single store: a new list of one
-//! namespace must not make the store forget the objects of the others.
+//! for each. Their events are merged into those of a single watch, for a single cache: a new list of one
+//! namespace must not make the cache forget the objects of the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use crate::test_server::{Answer, TestServer};
 
-    /// The contents of a store after these events.
+    /// The contents of the cache of a watch after these events.
     fn stored(events: Vec<(usize, Event<Pod>)>) -> Vec<String> {
         let mut writer = Writer::<Pod>::default();
         let mut merged = Merged::of(&["a", "b"].map(str::to_owned));

@@ -20,8 +20,8 @@ pub(crate) struct Context {
     /// Set when all runs have been listed. Pods are listed after them, because two lists take more memory at
     /// the same time.
     pub(crate) are_runs_listed: SetOnce<()>,
-    /// Set when all runs and their pods have been listed. The stores themselves wake only one of the tasks
-    /// that wait for them.
+    /// Set when all runs and their pods have been listed. The caches of the watches wake only one of the
+    /// tasks that wait for them.
     pub(crate) is_listed: SetOnce<()>,
 }
 

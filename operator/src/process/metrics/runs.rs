@@ -37,20 +37,20 @@ pub(super) struct Runs(Arc<Mutex<Watched>>);
 
 #[derive(Default)]
 struct Watched {
-    stores: Option<Stores>,
+    objects: Option<WatchedObjects>,
     /// Whether runs and pods have been listed. Before, pods seem to be of no run.
     is_listed: bool,
     known: KnownCells,
 }
 
 /// Runs and their pods, as the watches show them.
-pub(super) type Stores = (Store<WatchedRun>, Store<WatchedPod>);
+pub(super) type WatchedObjects = (Store<WatchedRun>, Store<WatchedPod>);
 
 impl Runs {
     /// Sets the runs to export, with their pods.
-    pub(super) fn export(&self, stores: Option<Stores>) {
+    pub(super) fn export(&self, objects: Option<WatchedObjects>) {
         *self.0.lock() = Watched {
-            stores,
+            objects,
             ..Watched::default()
         };
     }
@@ -70,7 +70,7 @@ impl fmt::Debug for Runs {
 impl Collector for Runs {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut watched = self.0.lock();
-        let Some((runs, pods)) = &watched.stores else {
+        let Some((runs, pods)) = &watched.objects else {
             return Ok(());
         };
         let (runs, pods) = (runs.state(), pods.state());
