@@ -2,10 +2,10 @@
 //! and starts this.
 
 mod first_byte;
+mod goodput;
 mod iperf;
 pub(crate) mod operator;
 mod skew;
-mod throughput;
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ async fn measure(scene: &Scene, rounds: u32, seconds: f64) -> Result<()> {
     scene.operators().await_ready().await?;
     first_byte::run(scene, rounds).await?;
     skew::run(scene).await?;
-    throughput::run(scene, rounds, seconds).await?;
+    goodput::run(scene, rounds, seconds).await?;
     operator::run(scene).await
 }
 

@@ -72,7 +72,7 @@ enum Name {
     Plans,
     /// Time and memory to judge and to report ten thousand trials.
     Results,
-    /// Impaired links against plain ones: TCP throughput, CPU time, time to set them up, to probe them.
+    /// Impaired links against plain ones: TCP goodput, CPU time, time to set them up, to probe them.
     Links,
     /// netem set by perfrun against netem set by tc, in user-mode-linux if this kernel has no netem.
     Netem,
@@ -80,7 +80,7 @@ enum Name {
     Relay,
     /// The published tools, and iperf3, against perfrun-node in their place.
     Peers,
-    /// On Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
+    /// On Kubernetes: time to the first byte, start skew, goodput against iperf3, cost of the operator.
     Cluster,
     /// On Kubernetes: memory, requests and delays of the operator with up to a thousand runs.
     Scale,

@@ -1,5 +1,5 @@
-//! The throughput of pods: raw TCP against iperf3 in pods beside them, and the stacks against themselves
-//! without a cluster.
+//! The goodput of pods: raw TCP against iperf3 in pods beside them, and the stacks against themselves without
+//! a cluster.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
