@@ -1,4 +1,4 @@
-//! Plans in words.
+//! Plans in words, and rows in columns.
 
 use std::collections::BTreeMap;
 
@@ -27,6 +27,24 @@ pub(crate) fn named(names: impl Iterator<Item = String>) -> String {
         (names, 0) => names,
         (names, more) => format!("{names} and {more} more"),
     }
+}
+
+/// Rows in columns of the least width, in the format of kubectl.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths);
+        let line: String = cells.map(|(cell, width)| format!("{cell:<width$}   ")).collect();
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
 }
 
 /// The number of trials of a plan, in words. Interim checks may make some of them unnecessary.

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     args::{self, Columns},
     output::write_to_stdout,
+    words::columns,
 };
 
 /// Lists the runs of one or all namespaces. Returns the exit status.
@@ -103,19 +104,10 @@ fn row(run: &MaybeRun, now: Timestamp) -> Row {
 
 /// A table in the format of kubectl.
 fn table(rows: &[Row], with_namespace: bool, is_wide: bool) -> String {
-    let columns = usize::from(!with_namespace)..if is_wide { HEAD.len() } else { NARROW };
+    let shown = usize::from(!with_namespace)..if is_wide { HEAD.len() } else { NARROW };
     let head = HEAD.map(str::to_owned);
-    let lines = || std::iter::once(&head).chain(rows);
-    let width = |column: usize| lines().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = columns.clone().map(width).collect();
-    let mut out = String::new();
-    for row in lines() {
-        let cells = row[columns.clone()].iter().zip(&widths);
-        let line: String = cells.map(|(cell, width)| format!("{cell:<width$}   ")).collect();
-        out += line.trim_end();
-        out.push('\n');
-    }
-    out
+    let rows = [&head].into_iter().chain(rows);
+    columns(&rows.map(|row| row[shown.clone()].to_vec()).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

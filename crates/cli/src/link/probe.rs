@@ -21,6 +21,7 @@ use super::words;
 use crate::{
     args::{self, NetworkNamespace, PeerAddress},
     output::{block_on, write_to_stdout},
+    words::columns,
 };
 
 /// The default port of the end that answers.
@@ -191,7 +192,7 @@ fn text(outcome: &ProbeOutcome) -> String {
     let mut text = match round_trip {
         Some(times) => {
             let [min, p50, p99] = [times.min_ns, times.p50_ns, times.p99_ns].map(words::short_time);
-            words::columns(&[
+            columns(&[
                 row(&["ROUND TRIP", "MIN", "P50", "P99"]),
                 row(&["", &min, &p50, &p99]),
             ])
@@ -215,7 +216,7 @@ fn text(outcome: &ProbeOutcome) -> String {
             &arrived,
         ]));
     }
-    text += &words::columns(&rows);
+    text += &columns(&rows);
     for finding in outcome.verdict.iter().flat_map(|verdict| &verdict.findings) {
         text += &format!("{finding}\n");
     }

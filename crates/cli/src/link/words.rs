@@ -6,6 +6,8 @@ use perfrun_link::{
 };
 use serde_json::{Value, json};
 
+use crate::words::columns;
+
 /// An impaired link, with a line for each of its routes and each concern. `process` is the one that impairs
 /// it in user space, if that is not this process; its number may not be known.
 pub(super) fn state(interface: &str, state: &LinkState, process: Option<Option<u32>>) -> String {
@@ -72,24 +74,6 @@ pub(super) fn short_time(nanoseconds: u64) -> String {
         _ => 0,
     };
     format!("{value:.digits$} {unit}")
-}
-
-/// Rows in columns of the least width, in the format of kubectl.
-pub(super) fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths);
-        let line: String = cells.map(|(cell, width)| format!("{cell:<width$}   ")).collect();
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
 }
 
 fn table(state: &LinkState) -> String {
