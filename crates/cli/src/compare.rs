@@ -1,4 +1,4 @@
-//! `perfrun compare` and `perfrun history`: results that were kept, of one run or of many.
+//! `perfrun compare`: results that were kept, of one run or of many.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,6 @@ use perfrun_contract::{
 use perfrun_report::{
     Basis, EARLIER_MIN, RUNS_MIN, TerminalOptions, checks,
     differences::{differences, differences_table},
-    history_header, history_lines,
     runs::{RunsComparison, shared},
     verdict,
 };
@@ -54,19 +53,6 @@ pub fn compare(args: &args::Compare) -> anyhow::Result<u8> {
 
 fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
     Err(InvalidCommandLine(problem.into()).into())
-}
-
-/// Prints the medians of all runs in a folder. They are read one after the other, since a folder may have
-/// more runs than memory has room for.
-pub fn history(args: &args::History) -> anyhow::Result<()> {
-    let mut runs = vec![];
-    for run in results_folder::runs_in(&args.folder)? {
-        let results = results_folder::read_within(&run, &args.size.memory())?;
-        runs.push((results.started, history_lines(&results.reported_run())));
-    }
-    runs.sort_by_key(|(started, _)| *started);
-    let lines: String = runs.into_iter().map(|(_, lines)| lines).collect();
-    write_to_stdout(&(history_header() + &lines))
 }
 
 /// Shows what a run found itself.

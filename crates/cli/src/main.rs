@@ -9,9 +9,9 @@ use anyhow::Context;
 use perfrun_api::exit_status::{INCOMPLETE, USAGE};
 use perfrun_cli::{
     args::{Cli, Command, Get, InvalidCommandLine},
-    cluster, compare, conformance, describe, link,
+    cluster, compare, conformance, describe, history, link,
     output::{block_on, write_line_to_stderr},
-    plan, report, run,
+    plan, report, run, validate,
 };
 use perfrun_local::{LocalIsolation, privilege};
 use tracing_subscriber::EnvFilter;
@@ -50,10 +50,10 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
             }
         }),
         Command::Describe(args) => block_on(describe::describe(&args)).map(|()| 0),
-        Command::Validate(args) => plan::validate(&args),
+        Command::Validate(args) => validate::validate(&args),
         Command::Report(args) => report::report(&args).map(|()| 0),
         Command::Compare(args) => compare::compare(&args),
-        Command::History(args) => compare::history(&args).map(|()| 0),
+        Command::History(args) => history::history(&args).map(|()| 0),
         Command::List(args) => block_on(cluster::list(&args)),
         Command::Watch(args) => block_on(cluster::watch(&args)),
         Command::Get(Get::Results(args)) => block_on(cluster::get_results(&args)),

@@ -1,10 +1,9 @@
-//! `perfrun plan` and `perfrun validate`.
+//! `perfrun plan`.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use anyhow::Context;
-use kube::ResourceExt;
-use perfrun_api::{document::Document, planning::plan, schedule::Timetable};
+use perfrun_api::planning::plan;
 use perfrun_contract::{
     matrix::IpFamily,
     plan::{Cell, Plan},
@@ -14,7 +13,7 @@ use crate::{
     args::{self, NodeArg},
     documents::{self, label},
     executable,
-    output::{write_line_to_stderr, write_to_stdout},
+    output::write_to_stdout,
     words::{counted, few_pairs, least_time_if_known, skipped, trials},
 };
 
@@ -37,52 +36,6 @@ pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
         }
     }
     write_to_stdout(&out)
-}
-
-/// Checks all files and prints the problems of each. Returns the exit status.
-pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
-    let mut status = 0;
-    for file in &args.files {
-        match valid(file) {
-            Ok(documents) => {
-                let mut lines = vec![format!(
-                    "{}: {}",
-                    label(file),
-                    counted(documents.len(), "valid document")
-                )];
-                lines.extend(documents.into_iter().flatten());
-                write_to_stdout(&(lines.join("\n") + "\n"))?;
-            }
-            Err(problem) => {
-                write_line_to_stderr(format_args!("perfrun: {problem:#}"));
-                status = 1;
-            }
-        }
-    }
-    Ok(status)
-}
-
-/// What is known in advance of each document in a file, in lines, if all of them can be run, or be run when
-/// they are due.
-fn valid(file: &Path) -> anyhow::Result<Vec<Vec<String>>> {
-    let known = |document: &Document| {
-        let (name, spec, schedule) = match document {
-            Document::Run(run) => (format!("perfrun/{}", run.name_any()), &run.spec, None),
-            Document::Schedule(schedule) => (
-                format!("perfschedule/{}", schedule.name_any()),
-                &schedule.spec.run_template.spec,
-                Some(&schedule.spec),
-            ),
-        };
-        let context = || format!("{}: {name}", label(file));
-        if let Some(schedule) = schedule {
-            Timetable::new(schedule).with_context(context)?;
-        }
-        let plan = plan(spec).with_context(context)?;
-        let facts = [least_time_if_known(&plan)].into_iter().chain(few_pairs(&plan));
-        Ok(facts.map(|fact| format!("  {name} {fact}")).collect())
-    };
-    documents::read_any(file)?.iter().map(known).collect()
 }
 
 /// Names of an axis are listed up to this number, and counted beyond it.

@@ -546,7 +546,7 @@ fn the_root_of_the_operator_leads_through_no_wall() {
 }
 
 /// The commands of perfrun, by their modules.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 18] = [
     "cluster/cancel",
     "cluster/conformance",
     "cluster/get",
@@ -556,6 +556,7 @@ const COMMANDS: [&str; 16] = [
     "compare",
     "conformance",
     "describe",
+    "history",
     "link/clear",
     "link/probe",
     "link/set",
@@ -563,6 +564,7 @@ const COMMANDS: [&str; 16] = [
     "plan",
     "report",
     "run",
+    "validate",
 ];
 
 #[test]
