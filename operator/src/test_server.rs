@@ -32,14 +32,14 @@ use tower::service_fn;
 
 use self::rights::Rights;
 use crate::{
-    process::clock::TimeSource,
+    process::{clock::TimeSource, lease::Leadership},
     token::{KEY_SECRET, TokenKey},
 };
 
 /// The namespace of the operator.
 pub(crate) const SYSTEM: &str = "perfrun-system";
 /// The name of operators' Lease there.
-pub(crate) const LEASE: &str = "perfrun-operator";
+const LEASE: &str = "perfrun-operator";
 
 /// An API server. Clones share it.
 #[derive(Clone, Default)]
@@ -127,6 +127,11 @@ impl TestServer {
             }
         };
         Client::new(service_fn(serve), "default")
+    }
+
+    /// The leadership of an operator.
+    pub(crate) fn leadership(&self, holder: &str) -> Leadership {
+        Leadership::new(self.client(), SYSTEM, LEASE, holder.to_owned(), Arc::default())
     }
 
     pub(crate) async fn key(&self) -> TokenKey {

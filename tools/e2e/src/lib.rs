@@ -31,6 +31,6 @@ mod scene;
 mod until;
 
 pub use cluster::Cluster;
-pub use program::repository;
+pub use program::{printed, repository};
 pub use scene::{Scene, admission, e2e, shared};
 pub use until::{seconds, until};

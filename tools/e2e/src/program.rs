@@ -1,6 +1,9 @@
 //! Runs other programs.
 
-use std::{path::Path, process::Stdio};
+use std::{
+    path::Path,
+    process::{Output, Stdio},
+};
 
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
@@ -8,6 +11,13 @@ use tokio::process::Command;
 /// The root of the repository.
 pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// All output of a program.
+pub fn printed(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes))
+        .concat()
 }
 
 /// Runs a program, and returns its standard output. Fails if the program fails.

@@ -145,6 +145,16 @@ impl Scene {
             .items)
     }
 
+    /// Waits until a run has no pods.
+    pub async fn no_pods(&self, run: &str) -> Result<()> {
+        until(&format!("PerfRun {run} has no pods"), seconds(30), async || {
+            let pods = self.pods(run).await?;
+            ensure!(pods.is_empty(), "it has {}", pods.len());
+            Ok(Some(()))
+        })
+        .await
+    }
+
     /// The pod of a run with this value of a label.
     pub async fn pod(&self, run: &str, label: &str, value: &str) -> Result<Pod> {
         let pods = self.pods(run).await?;

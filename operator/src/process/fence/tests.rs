@@ -1,6 +1,6 @@
 //! Operators that stand still, and operators beside one another, against a scripted API server.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -9,15 +9,7 @@ use kube::{
 };
 
 use super::*;
-use crate::{
-    process::lease::Leadership,
-    test_server::{LEASE, SYSTEM, TestServer},
-};
-
-fn leadership(server: &TestServer, holder: &str) -> Leadership {
-    let health = Arc::default();
-    Leadership::new(server.client(), SYSTEM, LEASE, holder.to_owned(), health)
-}
+use crate::test_server::TestServer;
 
 /// Creates an object, lists it and deletes it.
 async fn work(client: &Client, name: &str) -> [Result<(), String>; 3] {
@@ -60,12 +52,12 @@ fn is_done(work: &[Result<(), String>; 3]) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_stood_still_changes_nothing_before_it_has_noticed() {
     let server = TestServer::new();
-    let mut first = leadership(&server, "first");
+    let mut first = server.leadership("first");
     let term = first.acquire().await;
     let client = term.fenced(&server.client());
     assert!(is_done(&work(&client, "a").await));
     // Nothing renews the Lease: the process stands still until another leads.
-    let mut second = leadership(&server, "second");
+    let mut second = server.leadership("second");
     let next = second.acquire().await;
     server.take_changes();
     assert!(is_refused(&work(&client, "b").await));
@@ -80,7 +72,7 @@ async fn a_leader_that_stood_still_changes_nothing_before_it_has_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_term_lasts_as_long_as_the_lease_is_renewed() {
     let server = TestServer::new();
-    let mut leader = leadership(&server, "leader");
+    let mut leader = server.leadership("leader");
     let term = leader.acquire().await;
     let client = term.fenced(&server.client());
     let during = Duration::from_secs(120);

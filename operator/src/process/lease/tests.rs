@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::*;
-use crate::test_server::{Answer, LEASE, SYSTEM, TestServer};
+use crate::test_server::{Answer, TestServer};
 
 const LEASES: &str = "/leases/perfrun-operator";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/perfrun-system/leases/perfrun-operator";
@@ -87,11 +87,6 @@ fn an_operator_whose_lease_was_taken_has_lost_it() {
     assert_eq!(a.without_holder(), None, "it is another's");
 }
 
-fn leadership(server: &TestServer, holder: &str) -> Leadership {
-    let health = Arc::default();
-    Leadership::new(server.client(), SYSTEM, LEASE, holder.to_owned(), health)
-}
-
 /// How many seconds a future takes by the paused clock.
 async fn seconds(future: impl Future<Output = ()>) -> u64 {
     let start = Instant::now();
@@ -107,13 +102,13 @@ async fn leads_for(time: Duration, leader: &mut Leadership) {
 #[tokio::test(start_paused = true)]
 async fn a_second_operator_leads_when_the_first_is_silent_or_has_released() {
     let server = TestServer::new();
-    let mut first = leadership(&server, "first");
+    let mut first = server.leadership("first");
     first.acquire().await;
-    let mut second = leadership(&server, "second");
+    let mut second = server.leadership("second");
     let took = seconds(async { drop(second.acquire().await) }).await;
     assert!((15..=18).contains(&took), "{took} s");
     second.release().await;
-    let mut third = leadership(&server, "third");
+    let mut third = server.leadership("third");
     assert_eq!(seconds(async { drop(third.acquire().await) }).await, 0);
 }
 
@@ -122,28 +117,28 @@ async fn every_term_has_a_larger_epoch_than_those_before() {
     let server = TestServer::new();
     let mut epochs = vec![];
     for holder in ["a", "b", "a"] {
-        let mut leadership = leadership(&server, holder);
+        let mut leadership = server.leadership(holder);
         epochs.push(leadership.acquire().await.epoch);
         leadership.release().await;
     }
     // Somebody deletes the Lease, whose transitions begin at 1 again, and it is created a second later.
     server.remove(PATH);
-    leadership(&server, "c").acquire().await;
+    server.leadership("c").acquire().await;
     server.change(PATH, |lease| {
         assert_eq!(lease["spec"]["leaseTransitions"], 1);
         lease["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z".into();
     });
-    epochs.push(leadership(&server, "c").acquire().await.epoch);
+    epochs.push(server.leadership("c").acquire().await.epoch);
     assert!(epochs.is_sorted_by(|a, b| a < b), "{epochs:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_two_leaders_after_the_lease_was_deleted_one_is_left_at_the_next_renewal() {
     let server = TestServer::new();
-    let mut first = leadership(&server, "first");
+    let mut first = server.leadership("first");
     let term = first.acquire().await;
     server.remove(PATH);
-    leadership(&server, "second").acquire().await;
+    server.leadership("second").acquire().await;
     assert!(term.is_current(), "the first does not know it yet");
     assert_eq!(seconds(first.keep_renewing()).await, RENEW_PAUSE.as_secs());
     assert!(!term.is_current());
@@ -153,7 +148,7 @@ async fn of_two_leaders_after_the_lease_was_deleted_one_is_left_at_the_next_rene
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_died_unnoticed_does_not_cost_the_lease() {
     let server = TestServer::new();
-    let mut leader = leadership(&server, "leader");
+    let mut leader = server.leadership("leader");
     server.script_times(1, Method::GET, LEASES, Answer::Silence);
     let took = seconds(async { drop(leader.acquire().await) }).await;
     assert_eq!(took, 7, "an attempt and a pause");
@@ -164,7 +159,7 @@ async fn a_connection_that_died_unnoticed_does_not_cost_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn the_time_of_a_renewal_counts_from_its_request() {
     let server = TestServer::new();
-    let mut leader = leadership(&server, "leader");
+    let mut leader = server.leadership("leader");
     leader.acquire().await;
     // Another operator may lead 15 s after the Lease was written, whenever the answer arrives.
     server.script_times(1, Method::PUT, LEASES, Answer::DoLate(4));
@@ -179,7 +174,7 @@ async fn a_loop_that_stands_still_is_noticed() {
     let server = TestServer::new();
     let health = Arc::new(Health::default());
     assert_eq!(health.check_alive(), Ok(()), "it has not begun");
-    let mut leader = leadership(&server, "leader");
+    let mut leader = server.leadership("leader");
     leader.health = health.clone();
     // Neither an API server that is away nor a long term is a reason to restart.
     server.script_times(20, Method::GET, LEASES, Answer::Silence);
@@ -202,7 +197,7 @@ async fn a_leader_that_cannot_renew_gives_up_before_another_may_lead() {
         Answer::Refuse(429, "slow down"),
     ] {
         let server = TestServer::new();
-        let mut leader = leadership(&server, "leader");
+        let mut leader = server.leadership("leader");
         leader.acquire().await;
         server.script(Method::GET, LEASES, answer);
         let took = seconds(leader.keep_renewing()).await;
@@ -213,7 +208,7 @@ async fn a_leader_that_cannot_renew_gives_up_before_another_may_lead() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_survives_a_short_outage() {
     let server = TestServer::new();
-    let mut leader = leadership(&server, "leader");
+    let mut leader = server.leadership("leader");
     leader.acquire().await;
     server.script_times(3, Method::PUT, LEASES, Answer::Refuse(503, "etcd is away"));
     leads_for(Duration::from_secs(120), &mut leader).await;
@@ -222,7 +217,7 @@ async fn a_leader_survives_a_short_outage() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_version_is_outdated_stops_immediately() {
     let server = TestServer::new();
-    let mut leader = leadership(&server, "leader");
+    let mut leader = server.leadership("leader");
     leader.acquire().await;
     server.script_times(
         1,

@@ -28,8 +28,7 @@ use crate::{
     conduct::ConductorState,
     names,
     policy::Policy,
-    process::lease::Leadership,
-    test_server::{Answer, LEASE, SYSTEM},
+    test_server::{Answer, SYSTEM},
     token::KEY_SECRET,
 };
 

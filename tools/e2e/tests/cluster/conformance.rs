@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, api::ListParams};
-use perfrun_e2e::{Scene, admission, seconds, shared, until};
+use perfrun_e2e::{Scene, admission, printed, seconds, shared, until};
 use perfrun_test_kit::{Need, skip};
 use tokio::process::Command;
 
@@ -176,10 +176,4 @@ fn refused(output: &Output) -> Result<String> {
     let said = printed(output);
     ensure!(output.status.code() == Some(1), "{}: {said}", output.status);
     Ok(said)
-}
-
-fn printed(output: &Output) -> String {
-    [&output.stdout, &output.stderr]
-        .map(|bytes| String::from_utf8_lossy(bytes))
-        .concat()
 }

@@ -98,8 +98,9 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
             has_result(&prometheus, scene, name, 60).await?;
             runs.push((name, run));
         }
+        // Pods end after their last scrape, long before the limit of that wait.
         for (name, _) in &runs {
-            no_pods(scene, name).await?;
+            scene.no_pods(name).await?;
         }
         let namespace = &scene.namespace;
         let success =
@@ -209,14 +210,6 @@ async fn has(prometheus: &Prometheus, what: &str, selector: &str, limit: u64) ->
     .await
     .map(drop)
     .with_context(|| prometheus.log())
-}
-
-/// Checks that pods end after their last scrape, long before the limit of that wait.
-async fn no_pods(scene: &Scene, run: &str) -> Result<()> {
-    until(&format!("the pods of {run} are gone"), seconds(30), async || {
-        Ok(scene.pods(run).await?.is_empty().then_some(()))
-    })
-    .await
 }
 
 /// A Prometheus that discovers the operators, and the nodes of this test, as one in the cluster would. It

@@ -7,7 +7,7 @@ use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
     run::{TINY, describe, message, phase, reason},
-    seconds, shared, until,
+    seconds, shared,
 };
 
 #[test]
@@ -48,10 +48,7 @@ fn a_pod_that_can_never_be_created_ends_its_run_and_the_next_one_starts() {
             describe(&run)
         );
         elsewhere.succeeded("next", seconds(60)).await?;
-        until("its pods are gone", seconds(30), async || {
-            Ok(scene.pods("wrong-quantity").await?.is_empty().then_some(()))
-        })
-        .await?;
+        scene.no_pods("wrong-quantity").await?;
         elsewhere.remove().await
     });
 }
@@ -125,10 +122,7 @@ async fn fails_because_of(scene: &Scene, expected: &str, words: &str, spec: &str
         "it ended as {}",
         describe(&run)
     );
-    until("its pods are gone", seconds(30), async || {
-        Ok(scene.pods("hopeless").await?.is_empty().then_some(()))
-    })
-    .await?;
+    scene.no_pods("hopeless").await?;
     scene.events_with(expected).await?;
     Ok(())
 }

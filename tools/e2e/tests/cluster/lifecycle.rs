@@ -34,7 +34,7 @@ fn a_run_that_is_cancelled_keeps_what_was_measured() {
             results.trials.iter().all(|record| record.failure.is_none()),
             "the trial that was cancelled counts as failed"
         );
-        no_pods(scene, "cancelled").await
+        scene.no_pods("cancelled").await
     });
 }
 
@@ -54,7 +54,7 @@ fn a_run_can_be_cancelled_before_it_begins() {
             "it ended as {}",
             describe(&run)
         );
-        no_pods(scene, "early").await
+        scene.no_pods("early").await
     });
 }
 
@@ -71,7 +71,7 @@ fn a_suspended_run_waits_and_then_runs() {
             .await?;
         ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
         sleep(seconds(2)).await;
-        no_pods(scene, "suspended").await?;
+        scene.no_pods("suspended").await?;
         scene.change("suspended", json!({"suspend": false})).await?;
         let run = scene.succeeded("suspended", seconds(60)).await?;
         scene.checked_results(&run).await.map(drop)
@@ -167,15 +167,6 @@ fn exclusive_runs_wait_for_one_another_with_a_reason() {
         ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
         scene.succeeded_in_turn("first", "second").await
     });
-}
-
-async fn no_pods(scene: &Scene, run: &str) -> Result<()> {
-    until("the run has no pods", seconds(30), async || {
-        let pods = scene.pods(run).await?;
-        ensure!(pods.is_empty(), "it has {}", pods.len());
-        Ok(Some(()))
-    })
-    .await
 }
 
 async fn is_gone(scene: &Scene, name: &str) -> Result<()> {

@@ -104,7 +104,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
                 row.median
             );
         }
-        no_pods(scene, "links").await?;
+        scene.no_pods("links").await?;
         scene.events_with("AsConfigured").await?;
         Ok(())
     });
@@ -306,7 +306,7 @@ fn a_run_that_is_cancelled_on_impaired_links_leaves_no_pod() {
             "what was measured is lost: {:?}",
             results.trials
         );
-        no_pods(scene, "cancelled").await
+        scene.no_pods("cancelled").await
     });
 }
 
@@ -454,19 +454,10 @@ async fn is_unsupported(scene: &Scene, name: &str, words: &[&str]) -> Result<()>
             "the message lacks {expected}: {message}"
         );
     }
-    no_pods(scene, name).await
+    scene.no_pods(name).await
 }
 
 fn restarts(pod: &Pod) -> Option<i32> {
     let status = pod.status.as_ref()?.init_container_statuses.as_ref()?.first()?;
     Some(status.restart_count)
-}
-
-async fn no_pods(scene: &Scene, run: &str) -> Result<()> {
-    until("the run has no pods", seconds(30), async || {
-        let pods = scene.pods(run).await?;
-        ensure!(pods.is_empty(), "it has {}", pods.len());
-        Ok(Some(()))
-    })
-    .await
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use perfrun_api::results::Results;
 use perfrun_contract::run::Phase;
 use perfrun_e2e::{
-    Scene,
+    Scene, printed,
     results::check_every_trial_once,
     run::{LONG, TINY, in_yaml, phase},
     seconds, shared, until,
@@ -132,13 +132,6 @@ impl<'a> Plugin<'a> {
 
 fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the path is text")
-}
-
-/// All output of a program.
-fn printed(output: &Output) -> String {
-    [&output.stdout, &output.stderr]
-        .map(|bytes| String::from_utf8_lossy(bytes))
-        .concat()
 }
 
 pub(crate) fn succeeded(output: Output) -> Result<String> {

@@ -5,11 +5,11 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
     let scene = Scene::new().await;
-    let (server, client) = (&scene.server, scene.server.client());
+    let server = &scene.server;
     // The first operator of an installation.
     server.remove(&format!("/api/v1/namespaces/{SYSTEM}/secrets/{KEY_SECRET}"));
     scene.server.key().await;
-    let mut leadership = Leadership::new(client, SYSTEM, LEASE, "this".to_owned(), Arc::default());
+    let mut leadership = server.leadership("this");
     leadership.acquire().await;
     leadership.release().await;
     // Objects of others have the names of a pod, a policy, and the run of a schedule.
