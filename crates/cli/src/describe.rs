@@ -37,9 +37,9 @@ pub async fn describe(args: &args::Describe) -> anyhow::Result<()> {
     );
     let variant = |(name, capabilities): (&String, &_)| StackVariant {
         // The names of built-in stacks are taken.
-        name: match Stack::built_in().any(|stack| stack.as_ref() == name) {
-            true => format!("my-{name}"),
-            false => name.clone(),
+        name: match Stack::named(name) {
+            Some(_) => format!("my-{name}"),
+            None => name.clone(),
         },
         stack: Stack::External,
         image: None,

@@ -54,6 +54,11 @@ impl Stack {
         Self::iter().filter(|stack| *stack != Self::External)
     }
 
+    /// The built-in stack with a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::built_in().find(|stack| stack.as_ref() == name)
+    }
+
     /// The program that speaks it.
     pub fn program(self) -> NodeProgramKind {
         match self {

@@ -51,6 +51,11 @@ pub fn implemented() -> impl Iterator<Item = Stack> {
     Stack::built_in().filter(|stack| stack.program() == NodeProgramKind::Rust)
 }
 
+/// The stack of this program with a name.
+pub fn named(name: &str) -> Option<Stack> {
+    implemented().find(|stack| stack.as_ref() == name)
+}
+
 /// Starts a host. A listening host sends its events to `inbound`.
 ///
 /// The future is boxed so that stacks are compiled in this crate, and not in each crate that awaits it.

@@ -225,8 +225,7 @@ pub struct Output {
 }
 
 fn parse_stack(text: &str) -> Result<Stack, String> {
-    let mut spoken = stack::implemented();
-    spoken.find(|stack| stack.as_ref() == text).ok_or_else(|| {
+    stack::named(text).ok_or_else(|| {
         let names: Vec<&str> = stack::implemented().map(Into::into).collect();
         format!("this program speaks {}", names.join(", "))
     })

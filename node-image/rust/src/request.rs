@@ -14,15 +14,12 @@ const HOSTS_MAX: u64 = 16_384;
 const LABEL_MAX: usize = 512;
 /// Checks a request, and returns its stack. The error says what must be true of the request.
 pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
-    let mut spoken = stack::implemented();
-    let stack = spoken
-        .find(|stack| stack.as_ref() == request.stack)
-        .ok_or_else(|| {
-            format!(
-                "stack must be one of those that /v1/info lists, not {:?}: this node does not speak it",
-                request.stack.chars().take(LABEL_MAX).collect::<String>()
-            )
-        })?;
+    let stack = stack::named(&request.stack).ok_or_else(|| {
+        format!(
+            "stack must be one of those that /v1/info lists, not {:?}: this node does not speak it",
+            request.stack.chars().take(LABEL_MAX).collect::<String>()
+        )
+    })?;
     ensure(is_time(request.timeout_seconds), || {
         "timeoutSeconds must be more than 0 and at most a year".into()
     })?;

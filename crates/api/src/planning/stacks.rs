@@ -34,7 +34,7 @@ impl<'a> ResolvedStack<'a> {
     /// The stack with a name of the matrix. `None` if the name is neither built in nor listed.
     pub(crate) fn of(spec: &'a PerfRunSpec, name: &str) -> Option<Self> {
         let variant = spec.variant(name);
-        let built_in = || Stack::built_in().find(|stack| stack.as_ref() == name);
+        let built_in = || Stack::named(name);
         Some(Self {
             stack: variant.map(|variant| variant.stack).or_else(built_in)?,
             variant,

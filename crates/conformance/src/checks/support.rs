@@ -49,7 +49,7 @@ impl TestedStack<'_> {
         let cell_stack = |part: &'static str, role: Role| {
             let (_, name, _) = roles.iter().find(|(.., played)| *played == role)?;
             // By its own name, a node is a built-in stack with the rules that plans have for it.
-            let built_in = Stack::built_in().find(|built_in| built_in.as_ref() == *name);
+            let built_in = Stack::named(name);
             Some(CellStack {
                 name: part,
                 stack: built_in.unwrap_or(Stack::External),
