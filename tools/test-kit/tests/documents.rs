@@ -440,6 +440,8 @@ struct Checklist {
     most: usize,
     /// The heading above other files that name the newest.
     newest: &'static str,
+    /// The largest number of these files.
+    most_newest: usize,
     /// Whether code names the newest.
     has_newest: fn(&str) -> bool,
 }
@@ -469,6 +471,7 @@ impl Checklist {
         }
         assert_eq!(all, found, "left: {}, right: files that know all", self.page);
         assert!(found.len() <= self.most, "{found:?}");
+        assert!(newest.len() <= self.most_newest, "{newest:?}");
         let is_stale = |path: &&&str| !read(path).to_lowercase().contains(name);
         let stale: Vec<_> = newest.iter().filter(is_stale).collect();
         assert!(
@@ -529,6 +532,7 @@ fn at_most_twelve_files_know_all_workloads() {
         all: "## Files that know all workloads",
         most: 12,
         newest: "## The newest workload",
+        most_newest: 32,
         has_newest: |code| MESSAGES.iter().any(|mark| code.contains(*mark)),
     };
     checklist.check();
@@ -543,6 +547,7 @@ fn at_most_five_files_know_all_adapters() {
         all: "## Files that know all adapters",
         most: 5,
         newest: "## The newest adapter",
+        most_newest: 16,
         has_newest: |code| code.to_lowercase().contains("commonware"),
     };
     checklist.check();
