@@ -4,6 +4,7 @@ mod calls;
 mod counts;
 mod faults;
 mod hostile;
+mod loads;
 mod relays;
 mod states;
 mod support;

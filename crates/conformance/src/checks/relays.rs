@@ -2,17 +2,13 @@
 
 use futures::FutureExt;
 use perfrun_contract::{
-    distribution::Distribution,
-    matrix::Transport,
-    node::Outcome,
-    parameters::{Parameters, Relay, RelayStress},
-    quantity::ByteSize,
-    role::Role,
-    workload::{RelayLimits, RelayPath},
+    distribution::Distribution, matrix::Transport, node::Outcome, parameters::Parameters, role::Role,
+    workload::RelayPath,
 };
 
 use super::{
-    counts::{check_counts, check_streams_ended, check_value_count},
+    counts::{check_streams_ended, check_value_count},
+    loads::{check_counts, stress, transfer},
     support::TestedStack,
 };
 use crate::{
@@ -23,9 +19,6 @@ use crate::{
     },
     trial::{Trial, TrialOutcomes},
 };
-
-/// Bytes of a transfer.
-const BYTES: u64 = 300_001;
 
 /// The nodes of a trial, the stack of each, and what the node under test is in it.
 #[derive(Clone, Debug)]
@@ -68,30 +61,6 @@ pub(super) fn checks(tested: TestedStack<'_>) -> Vec<Check> {
         }
     }
     all
-}
-
-pub(super) fn transfer(path: RelayPath) -> Parameters {
-    Parameters::Relay(Relay {
-        path,
-        bytes: BYTES,
-        chunk_bytes: ByteSize(1024),
-        pings: 2,
-        limits: RelayLimits::default(),
-    })
-}
-
-fn stress() -> Parameters {
-    Parameters::RelayStress(RelayStress {
-        sinks: 1,
-        sources: 1,
-        start_interval_seconds: 0.01,
-        ramp_seconds: 0.01,
-        // Long enough for a busy machine to set a circuit up, too.
-        plateau_seconds: 1.5,
-        bytes: BYTES,
-        chunk_bytes: ByteSize(1024),
-        limits: RelayLimits::default(),
-    })
 }
 
 fn relayed(tested: TestedStack<'_>, trial: &RelayTrial, parameters: &Parameters) -> Check {

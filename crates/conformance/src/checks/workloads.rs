@@ -2,20 +2,19 @@
 
 use futures::FutureExt;
 use perfrun_contract::{
-    capabilities::Capabilities,
     distribution::Distribution,
-    matrix::{Identity, Negotiation, Protocol, Transport},
+    matrix::Transport,
     node::{Info, Reason},
-    parameters::{Amount, Bandwidth, Echo, Handshakes, Messages, Pace, Parameters, Substreams},
-    quantity::ByteSize,
+    parameters::Parameters,
     role::Role,
-    workload::{Direction, MessageMode, OpenMode, RelayPath, Timing},
+    workload::MessageMode,
 };
 use strum::IntoEnumIterator;
 
 use super::{
-    counts::{check_counts, check_equal, check_streams_ended, check_value_count},
-    negotiations, ping, relays,
+    counts::{check_equal, check_streams_ended, check_value_count},
+    loads::{Load, check_counts, loads, longer, messages},
+    relays,
     support::TestedStack,
 };
 use crate::{
@@ -26,25 +25,6 @@ use crate::{
     },
     trial::{Trial, TrialOutcomes},
 };
-
-/// Bytes of one write or read call in these trials.
-const CHUNK: u64 = 1024;
-
-/// Sizes around a chunk, and one of many chunks.
-const SIZES: [u64; 6] = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 1 << 20];
-
-/// Streams of a transfer over several.
-const STREAMS: u32 = 3;
-
-/// Substreams that are opened.
-const OPENS: u32 = 5;
-
-/// What is spoken between two nodes, and what they do.
-#[derive(Clone, Debug)]
-struct Load {
-    name: String,
-    parameters: Vec<Parameters>,
-}
 
 /// A pair of nodes: the client and the server, each with its stack.
 #[derive(Clone, Debug)]
@@ -158,121 +138,6 @@ fn pairs(tested: TestedStack<'_>) -> Vec<NodePair> {
     pairs
 }
 
-/// What the node claims to do.
-fn loads(capabilities: &Capabilities) -> Vec<Load> {
-    let mut all = vec![];
-    let mut add = |name: &str, parameters: Vec<Parameters>| {
-        let workload = parameters.first().map_or("", Parameters::workload);
-        if capabilities.workloads.contains(workload) {
-            all.push(Load {
-                name: name.to_owned(),
-                parameters,
-            });
-        }
-    };
-    for negotiation in negotiations(capabilities) {
-        let lazy = match negotiation {
-            Negotiation::V1 => "",
-            Negotiation::V1Lazy => ".v1lazy",
-        };
-        for (name, protocol) in [("perf", Protocol::Perf), ("litep2p-perf", Protocol::Litep2pPerf)] {
-            if !capabilities.protocols.contains(protocol.as_ref()) {
-                continue;
-            }
-            let of =
-                |direction, amount, streams| bandwidth(protocol, direction, amount, streams, negotiation);
-            let mut sized: Vec<_> = SIZES
-                .iter()
-                .map(|bytes| of(Direction::Both, Amount::Count(*bytes), 1))
-                .collect();
-            for direction in [Direction::Upload, Direction::Download] {
-                sized.push(of(direction, Amount::Count(100_001), STREAMS));
-            }
-            add(&format!("bandwidth.{name}{lazy}"), sized);
-            if protocol == Protocol::Perf {
-                let timed = [Direction::Upload, Direction::Download]
-                    .map(|direction| of(direction, Amount::Seconds(0.3), 1));
-                add(&format!("bandwidth.{name}.timed{lazy}"), timed.into());
-            }
-        }
-        let opens = |mode, rate| {
-            Parameters::Substreams(Substreams {
-                count: OPENS,
-                mode,
-                rate,
-                negotiation,
-            })
-        };
-        add(
-            &format!("substreams.paced{lazy}"),
-            vec![opens(OpenMode::Paced, Some(100))],
-        );
-        add(
-            &format!("substreams.burst{lazy}"),
-            vec![opens(OpenMode::Burst, None)],
-        );
-    }
-    add(
-        "handshakes",
-        vec![Parameters::Handshakes(Handshakes {
-            amount: Amount::Count(3),
-            in_flight: 1,
-        })],
-    );
-    add("ping", vec![ping(20)]);
-    add("echo", vec![echo(Pace::Pause(0.05))]);
-    add("echo.period", vec![echo(Pace::Period(0.05))]);
-    add("messages.serialAck", vec![messages(MessageMode::SerialAck, 1)]);
-    add("messages.stream", vec![messages(MessageMode::Stream, 16)]);
-    add("relay.direct", vec![relays::transfer(RelayPath::Direct)]);
-    all
-}
-
-fn bandwidth(
-    protocol: Protocol,
-    direction: Direction,
-    amount: Amount,
-    streams: u32,
-    negotiation: Negotiation,
-) -> Parameters {
-    Parameters::Bandwidth(Bandwidth {
-        protocol,
-        direction,
-        amount,
-        streams,
-        chunk_bytes: ByteSize(CHUNK),
-        timing: Timing::Strict,
-        negotiation,
-    })
-}
-
-pub(super) fn echo(pace: Pace) -> Parameters {
-    Parameters::Echo(Echo {
-        connections: 2,
-        streams_per_connection: 2,
-        connection_interval_seconds: 0.01,
-        stream_interval_seconds: 0.01,
-        message_bytes: ByteSize(64),
-        pace,
-        deadline_seconds: 2.0,
-        duration_seconds: 0.8,
-        identity: Identity::Ed25519,
-        sample_interval_seconds: 0.1,
-    })
-}
-
-pub(super) fn messages(mode: MessageMode, window: u32) -> Parameters {
-    Parameters::Messages(Messages {
-        mode,
-        message_bytes: ByteSize(100),
-        amount: Amount::Count(200),
-        window,
-        rate: None,
-        priority: false,
-        receivers: 1,
-    })
-}
-
 fn exchange(tested: TestedStack<'_>, pair: &NodePair, load: Load) -> Check {
     let [(client, of_client), (server, of_server)] = &pair.ends;
     let roles = [
@@ -351,25 +216,6 @@ fn has_moved_nothing(outcomes: &TrialOutcomes) -> bool {
     outcomes.client.measured.bytes_sent + outcomes.client.measured.bytes_received == 0
 }
 
-/// The load with ten times its duration, for a machine that is too busy for the short one. `None` if it has
-/// no duration.
-fn longer(parameters: &Parameters) -> Option<Parameters> {
-    let mut longer = parameters.clone();
-    let (Parameters::Echo(Echo {
-        duration_seconds: seconds,
-        ..
-    })
-    | Parameters::Bandwidth(Bandwidth {
-        amount: Amount::Seconds(seconds),
-        ..
-    })) = &mut longer
-    else {
-        return None;
-    };
-    *seconds *= 10.0;
-    Some(longer)
-}
-
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{matrix::Stack, support};
@@ -392,14 +238,5 @@ mod tests {
                 assert!(names.iter().any(is_about), "{stack}: {workload}");
             }
         }
-    }
-
-    #[test]
-    fn only_a_load_with_a_duration_can_last_longer() {
-        let Some(Parameters::Echo(load)) = longer(&echo(Pace::Pause(0.05))) else {
-            panic!("an echo has a duration");
-        };
-        assert!((load.duration_seconds - 8.0).abs() < 1e-9, "{load:?}");
-        assert_eq!(longer(&ping(20)), None);
     }
 }
