@@ -41,7 +41,6 @@ use grid::{Column, FAILURES, Grid, detail, key_fields};
 pub use links::line as links_line;
 pub(crate) use notes::Notes;
 use notes::explained;
-use results_index::Ratios;
 pub(crate) use results_index::{ResultsIndex, StackPair};
 
 use crate::{

@@ -44,18 +44,18 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let (server, client) = testbed.ends()?;
     let cell = format!("raw.raw.tcp.upload-{seconds}s");
     let mut pairs = vec![];
-    let mut others = OTHERS.map(|_| vec![]);
+    let mut others = OTHERS.map(|(what, options)| (what, options, vec![]));
     for round in 0..rounds {
         let ours = testbed.measure(&cell, Metric::UploadGoodput);
         pairs.push(pair(round, ours, iperf3(server, client, seconds, SAME)).await?);
-        for (rates, (_, options)) in others.iter_mut().zip(OTHERS) {
+        for (_, options, rates) in &mut others {
             rates.push(iperf3(server, client, seconds, options).await?);
         }
     }
     testbed.nodes.stop().await;
     let what = format!("raw TCP, one stream, against {version} in blocks of 64 KiB, Nagle's algorithm off");
     print_ratio(&what, &pairs, Unit::Bits, Some(TARGET));
-    for ((what, _), rates) in OTHERS.iter().zip(&others) {
+    for (what, _, rates) in &others {
         println!("  iperf3 in blocks of {what}: {:.2} Gbit/s", median(rates) / 1e9);
     }
     Ok(())

@@ -112,8 +112,8 @@ pub(super) fn time_panel(
     line_of: impl Fn(&Cell, Vec<Point>) -> Series,
 ) -> Option<lines::Panel> {
     let lines = |cell: &&Cell| {
-        let record = index.counting(cell).find(|record| record.failure.is_none());
-        let nodes = record.into_iter().flat_map(|record| record.nodes.values());
+        let record = index.completed_trials(cell).take(1);
+        let nodes = record.flat_map(|record| record.nodes.values());
         let line = |node: &NodeRecord| {
             let point = |sample: &Sample| {
                 Some(Point {

@@ -68,7 +68,7 @@ pub(super) fn latencies(index: &ResultsIndex<'_>) -> Option<Plot> {
 
 /// The nodes of the measured trials of a cell that recorded a distribution.
 fn recorded<'a>(index: &ResultsIndex<'a>, cell: &Cell, distribution: Distribution) -> Vec<&'a Measured> {
-    let completed = index.counting(cell).filter(|record| record.failure.is_none());
+    let completed = index.completed_trials(cell);
     let nodes = completed.flat_map(|record| record.nodes.values());
     // Receivers measure the one-way delay, and clients everything else.
     let measures = |role| match distribution {

@@ -8,7 +8,7 @@ use perfrun_contract::{
     units::Unit,
 };
 
-use super::{FAILURES, Notes, Ratios, ResultsIndex, StackPair, detail, key_fields};
+use super::{FAILURES, Notes, ResultsIndex, StackPair, detail, key_fields};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -104,7 +104,6 @@ fn webrtc_against(
         ("Server\nallocated", Metric::ServerPeakAllocated),
     ];
     let mut notes = Notes::default();
-    let ratios = Ratios::new(index);
     let webrtc = cells
         .iter()
         .filter(|cell| cell.transport == Transport::WebrtcDirect);
@@ -115,7 +114,7 @@ fn webrtc_against(
         };
         let other = index.cell(StackPair::of(cell), path, &cell.parameters)?;
         let shares = columns.map(|(_, metric)| {
-            let share = ratios.share(cell, other, metric)?;
+            let share = index.ratio(cell, other, metric)?;
             Some(index.share_of(&mut notes, cell, (transport.as_ref(), other), metric, share))
         });
         shares.iter().any(Option::is_some).then(|| {

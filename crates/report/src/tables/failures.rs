@@ -72,8 +72,8 @@ fn counts(index: &ResultsIndex<'_>, cell: &Cell, role: Role) -> BTreeMap<Reason,
 
 /// What the nodes of a side measured in trials that continued.
 fn measured<'a>(index: &ResultsIndex<'a>, cell: &Cell, role: Role) -> impl Iterator<Item = &'a Measured> {
-    let continued = index.counting(cell).filter(|record| record.failure.is_none());
-    continued
+    index
+        .completed_trials(cell)
         .flat_map(|record| record.nodes.values())
         .filter(move |node| node.role == role)
         .map(|node| &node.measured)

@@ -27,7 +27,7 @@ pub(super) fn table(index: &ResultsIndex<'_>) -> Option<Table> {
 fn row(index: &ResultsIndex<'_>, cell: &Cell) -> Option<Vec<table::Field>> {
     let mut scheduling = vec![];
     let (mut p99, mut latest) = (vec![], vec![]);
-    for record in index.counting(cell).filter(|record| record.failure.is_none()) {
+    for record in index.completed_trials(cell) {
         let links = record.nodes.values().filter_map(|node| node.link.as_ref());
         let workers: Vec<_> = links.filter_map(|link| link.worker.as_ref()).collect();
         let late = workers.iter().map(|worker| &worker.lateness);

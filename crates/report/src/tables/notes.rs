@@ -37,9 +37,9 @@ pub(super) struct Standstills<'a> {
 }
 
 impl<'a> Standstills<'a> {
-    pub(super) fn of(records: impl Iterator<Item = &'a TrialRecord>) -> Self {
+    pub(super) fn of(completed: impl Iterator<Item = &'a TrialRecord>) -> Self {
         let mut all = Self::default();
-        for record in records.filter(|record| record.failure.is_none()) {
+        for record in completed {
             let Some(found) = &record.standstill else { continue };
             all.trials += 1;
             all.only += u32::from(!record.disturbance.is_some_and(|other| other.is_too_much()));
@@ -56,8 +56,7 @@ pub(super) const LOST_ENDS: &str =
     "ends of streams did not arrive at a server; the numbers include these streams";
 
 /// How many completed trials lost ends of streams at servers, and nothing else.
-pub(super) fn lost_ends<'a>(records: impl Iterator<Item = &'a TrialRecord>) -> u32 {
-    let completed = records.filter(|record| record.failure.is_none());
+pub(super) fn lost_ends<'a>(completed: impl Iterator<Item = &'a TrialRecord>) -> u32 {
     completed.map(|record| u32::from(lost_only_ends(record))).sum()
 }
 

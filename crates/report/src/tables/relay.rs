@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
-use super::{FAILURES, Notes, Ratios, ResultsIndex, StackPair, detail};
+use super::{FAILURES, Notes, ResultsIndex, StackPair, detail};
 use crate::{
     order::grouped,
     path::Path,
@@ -76,13 +76,12 @@ fn times(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Table {
 /// A row for each relayed cell: how it compares with the same without a relay, and what the relay used.
 fn relays(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Option<Table> {
     let mut notes = Notes::default();
-    let ratios = Ratios::new(index);
     let relayed = cells.iter().filter(|cell| cell.parameters.is_relayed());
     let relayed = relayed.filter(|cell| index.row(cell, Metric::RelayPeakRss).is_some());
     let rows = relayed.map(|cell| {
         let goodput = Metric::DownloadGoodput;
         let of_direct = direct(cell, cells).and_then(|direct| {
-            let share = ratios.share(cell, direct, goodput)?;
+            let share = index.ratio(cell, direct, goodput)?;
             Some(index.share_of(&mut notes, cell, ("direct", direct), goodput, share))
         });
         let of_raw = index.share(&mut notes, cell, goodput);
@@ -213,7 +212,6 @@ struct Level<'a> {
 /// A sentence for each pair and path of a stress test: from which level on more sinks do not bring more
 /// goodput.
 pub(super) fn saturation(index: &ResultsIndex<'_>) -> Vec<String> {
-    let ratios = Ratios::new(index);
     let cells = levels(index).into_iter();
     let groups = grouped(cells.map(|cell| ((StackPair::of(cell), Path::of(cell)), cell)));
     let says = |((pair, path), cells): &((StackPair<'_>, Path<'_>), Vec<&Cell>)| {
@@ -231,7 +229,7 @@ pub(super) fn saturation(index: &ResultsIndex<'_>) -> Vec<String> {
         levels.sort_by_key(|level| level.sinks);
         let whose = format!("Saturation over {path}: {}", pair.label());
         let saturated = levels.array_windows().find_map(|[few, many]| {
-            let more = ratios.share(many.cell, few.cell, Metric::DownloadGoodput)?;
+            let more = index.ratio(many.cell, few.cell, Metric::DownloadGoodput)?;
             let is_saturated =
                 f64::from(many.sinks) >= f64::from(few.sinks) * MORE_SINKS && more.value < MORE_GOODPUT;
             is_saturated.then_some((few, many, more.high))

@@ -12,9 +12,8 @@ use perfrun_contract::{
     role::Role,
     summary::SummaryRow,
     support::STREAM_LAYER_NOTE,
-    tally::counting,
 };
-use perfrun_judge::{VALUES_MIN, is_measured, measured, needs, share, summarize};
+use perfrun_judge::{VALUES_MIN, measured, needs, share, summarize};
 
 use super::notes::{BUSY, LOST_ENDS, Notes, Standstills, busy, explained, lost_ends};
 use crate::{
@@ -28,13 +27,10 @@ use crate::{
 pub(crate) struct ResultsIndex<'a> {
     pub(crate) results: &'a ReportedRun<'a>,
     summary: Cow<'a, [SummaryRow]>,
-    /// Rows of the summary, by cell and metric.
-    rows: Vec<HashMap<Metric, usize>>,
+    /// In the plan's order.
+    by_cell: Vec<CellResults<'a>>,
     /// The index in the plan of the cell with each id.
     cell_indices: HashMap<&'a str, usize>,
-    /// Measured trials of each cell: those that the run needs, and the records of them.
-    needed: Vec<u32>,
-    records: Vec<Vec<&'a TrialRecord>>,
     /// Pairs that are not the raw reference, in the plan's order.
     stack_pairs: Vec<StackPair<'a>>,
     /// How many measured trials completed, and how many of them something disturbed. The tally of the results
@@ -43,6 +39,19 @@ pub(crate) struct ResultsIndex<'a> {
     disturbed: usize,
     /// Flags of which a note at each value would say no more than the warning at the top.
     everywhere: Vec<Flag>,
+}
+
+/// The results of a cell.
+#[derive(Default)]
+struct CellResults<'a> {
+    /// Rows of the summary, by metric.
+    rows: HashMap<Metric, usize>,
+    /// The number of measured trials that the run needs.
+    needed: u32,
+    /// The records of its measured trials, of every attempt.
+    records: Vec<&'a TrialRecord>,
+    /// Those of its measured trials that completed: of each the last attempt.
+    completed: Vec<&'a TrialRecord>,
 }
 
 /// A pair of stacks, client and server, as it heads a column.
@@ -98,43 +107,44 @@ impl<'a> ResultsIndex<'a> {
             .enumerate()
             .map(|(cell_index, cell)| (cell.id.as_str(), cell_index))
             .collect();
-        let mut rows = vec![HashMap::new(); cells.len()];
+        let completed = measured(results.plan, results.trials).into_iter();
+        let mut by_cell: Vec<CellResults<'_>> = completed
+            .map(|completed| CellResults {
+                completed,
+                ..CellResults::default()
+            })
+            .collect();
         for (i, row) in summary.iter().enumerate() {
             if let Some(cell_index) = cell_indices.get(row.cell.as_str()) {
-                rows[*cell_index].insert(row.metric, i);
+                by_cell[*cell_index].rows.insert(row.metric, i);
             }
         }
-        let mut needed = vec![0; cells.len()];
         let iterations = needs(results.plan, results.trials).iterations;
         for trial in results.plan.trials.iter().filter(|trial| !trial.warmup) {
             let is_needed = iterations
                 .get(trial.cell)
                 .is_some_and(|iterations| trial.iteration < *iterations);
-            if let (Some(count), true) = (needed.get_mut(trial.cell), is_needed) {
-                *count += 1;
+            if let (Some(own), true) = (by_cell.get_mut(trial.cell), is_needed) {
+                own.needed += 1;
             }
         }
-        let mut records = vec![vec![]; cells.len()];
         for record in results.trials.iter().filter(|record| !record.trial.warmup) {
-            if let Some(of_cell) = records.get_mut(record.trial.cell) {
-                of_cell.push(record);
+            if let Some(own) = by_cell.get_mut(record.trial.cell) {
+                own.records.push(record);
             }
         }
         let compared = cells.iter().filter(|cell| !cell.is_raw());
-        let completed: Vec<&TrialRecord> = counting(results.trials)
-            .filter(|record| is_measured(record))
-            .collect();
+        let completed = || by_cell.iter().flat_map(|own| &own.completed);
         let is_disturbed = |record: &&&TrialRecord| record.flags.contains(&Flag::Disturbed);
+        let (all, disturbed) = (completed().count(), completed().filter(is_disturbed).count());
         let mut index = Self {
             results,
             summary,
-            rows,
+            by_cell,
             cell_indices,
-            needed,
-            records,
             stack_pairs: distinct(compared.map(StackPair::of)),
-            completed: completed.len(),
-            disturbed: completed.iter().filter(is_disturbed).count(),
+            completed: all,
+            disturbed,
             everywhere: vec![],
         };
         let is_everywhere = |flag: &Flag| match flag {
@@ -173,21 +183,20 @@ impl<'a> ResultsIndex<'a> {
 
     /// Whether a cell has a flag in more than half of its completed trials.
     pub(crate) fn is_limited(&self, cell: &Cell, flag: Flag) -> bool {
-        let completed = self.counting(cell).filter(|record| record.failure.is_none());
-        let flagged: Vec<bool> = completed.map(|record| record.flags.contains(&flag)).collect();
-        flagged.iter().filter(|flagged| **flagged).count() * 2 > flagged.len()
+        self.of_cell(cell).is_some_and(|CellResults { completed, .. }| {
+            let flagged = completed.iter().filter(|record| record.flags.contains(&flag));
+            flagged.count() * 2 > completed.len()
+        })
     }
 
     pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {
-        let row = self.rows[self.cell_index(&cell.id)?].get(&metric)?;
+        let row = self.of_cell(cell)?.rows.get(&metric)?;
         self.summary.get(*row)
     }
 
     /// The records of the measured trials of a cell, of every attempt.
     pub(crate) fn trials(&self, cell: &Cell) -> impl Iterator<Item = &'a TrialRecord> {
-        let records = self
-            .cell_index(&cell.id)
-            .map(|cell_index| &self.records[cell_index]);
+        let records = self.of_cell(cell).map(|own| &own.records);
         records.into_iter().flatten().copied()
     }
 
@@ -200,6 +209,12 @@ impl<'a> ResultsIndex<'a> {
         })
     }
 
+    /// Those of them that completed.
+    pub(crate) fn completed_trials(&self, cell: &Cell) -> impl Iterator<Item = &'a TrialRecord> {
+        let completed = self.of_cell(cell).map(|own| &own.completed);
+        completed.into_iter().flatten().copied()
+    }
+
     /// The metrics that stand for the workload of these cells.
     pub(crate) fn headlines<'c>(&self, cells: impl IntoIterator<Item = &'c Cell>) -> Vec<Metric> {
         let records = cells.into_iter().flat_map(|cell| self.counting(cell));
@@ -208,13 +223,9 @@ impl<'a> ResultsIndex<'a> {
 
     /// The fewest and the most completed trials of a cell that has any.
     pub(crate) fn completed(&self) -> [usize; 2] {
-        let of = |cell| {
-            self.counting(cell)
-                .filter(|record| record.failure.is_none())
-                .count()
-        };
-        let completed = || self.plan().cells.iter().map(of).filter(|count| *count > 0);
-        [completed().min(), completed().max()].map(Option::unwrap_or_default)
+        let counts = self.by_cell.iter().map(|own| own.completed.len());
+        let counts = counts.filter(|count| *count > 0);
+        [counts.clone().min(), counts.max()].map(Option::unwrap_or_default)
     }
 
     pub(crate) fn has_completed(&self) -> bool {
@@ -228,6 +239,10 @@ impl<'a> ResultsIndex<'a> {
 
     fn cell_index(&self, id: &str) -> Option<usize> {
         self.cell_indices.get(id).copied()
+    }
+
+    fn of_cell(&self, cell: &Cell) -> Option<&CellResults<'a>> {
+        self.by_cell.get(self.cell_index(&cell.id)?)
     }
 
     /// The cell with this id.
@@ -284,6 +299,15 @@ impl<'a> ResultsIndex<'a> {
         };
         let raw = self.plan().cells.get(self.plan().raw_of(cell)?)?;
         Some(self.share_of(notes, cell, ("raw", raw), metric, share))
+    }
+
+    /// A metric of a cell as a share of another's, in the same iterations.
+    pub(crate) fn ratio(&self, cell: &Cell, of: &Cell, metric: Metric) -> Option<Ratio> {
+        share(
+            &self.of_cell(cell)?.completed,
+            &self.of_cell(of)?.completed,
+            metric,
+        )
     }
 
     /// A share of another cell, whose notes it has as well, after its name.
@@ -360,9 +384,7 @@ impl<'a> ResultsIndex<'a> {
 
     /// What limits the trust in a value: flags, and trials that have none.
     fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
-        let needed = self
-            .cell_index(&cell.id)
-            .map(|cell_index| self.needed[cell_index]);
+        let needed = self.of_cell(cell).map(|own| own.needed);
         let fewer = needed.filter(|&needed| row.count < needed).map(|needed| {
             let interval = if row.ci95_low.is_none() && needed >= VALUES_MIN {
                 ", too few for an interval"
@@ -382,9 +404,9 @@ impl<'a> ResultsIndex<'a> {
             trials,
             only,
             longest,
-        } = Standstills::of(self.counting(cell));
+        } = Standstills::of(self.completed_trials(cell));
         let flagged = row.flags.get(&Flag::PartialFailures);
-        let ends = flagged.map_or(0, |count| lost_ends(self.counting(cell)).min(*count));
+        let ends = flagged.map_or(0, |count| lost_ends(self.completed_trials(cell)).min(*count));
         // The note at the top already reports a debug build.
         let flags = row
             .flags
@@ -408,27 +430,6 @@ impl<'a> ResultsIndex<'a> {
             more => of_all(more, format!("a node stood still; in the worst, {longest}")),
         });
         flags.chain(lost).chain(stood_still).chain(fewer)
-    }
-}
-
-/// The trials by cell, to compare two cells in the same iterations.
-pub(crate) struct Ratios<'a> {
-    index: &'a ResultsIndex<'a>,
-    trials: Vec<Vec<&'a TrialRecord>>,
-}
-
-impl<'a> Ratios<'a> {
-    pub(crate) fn new(index: &'a ResultsIndex<'a>) -> Self {
-        Self {
-            index,
-            trials: measured(index.plan(), index.results.trials),
-        }
-    }
-
-    /// A metric of a cell as a share of another's.
-    pub(crate) fn share(&self, cell: &Cell, of: &Cell, metric: Metric) -> Option<Ratio> {
-        let trials = |cell: &Cell| self.trials.get(self.index.cell_index(&cell.id)?);
-        share(trials(cell)?, trials(of)?, metric)
     }
 }
 
