@@ -123,11 +123,12 @@ impl<'a> Analysis<'a> {
         (0..self.plan.cells.len()).map(iterations).collect()
     }
 
-    /// Takes back what was found of some pairs of cells, and what follows from it. `explanation`
-    /// is a sentence.
-    pub(crate) fn withdraw(&mut self, is_void: &[bool], reason: NoFinding, explanation: &str) {
+    /// Takes back what was found of some pairs of cells, and what follows from it. `why` is a sentence.
+    pub(crate) fn withdraw(&mut self, is_void: impl Fn(CellPair) -> bool, reason: NoFinding, why: &str) {
+        let plan = self.plan;
+        let is_void = |cell_pair: usize| is_void(plan.judging.cell_pairs[cell_pair]);
         for state in &mut self.comparisons {
-            let void = is_void[state.hypothesis.cell_pair];
+            let void = is_void(state.hypothesis.cell_pair);
             if let Some(found) = state.found.as_mut().filter(|_| void) {
                 (found.finding, found.reason) = (Finding::NotComparable, Some(reason));
             }
@@ -138,9 +139,9 @@ impl<'a> Analysis<'a> {
             ..
         } in &mut self.expectations
         {
-            if expectation.cell_pair.is_some_and(|cell_pair| is_void[cell_pair]) {
+            if expectation.cell_pair.is_some_and(is_void) {
                 evaluation.verdict = Verdict::Inconclusive;
-                evaluation.evidence += &format!("; but {explanation}");
+                evaluation.evidence += &format!("; but {why}");
             }
         }
     }

@@ -31,12 +31,11 @@ pub(crate) fn check(
     nodes: &BTreeMap<String, Info>,
     analysis: &mut Analysis<'_>,
 ) -> Vec<Comparison> {
-    let cell_pairs = &plan.judging.cell_pairs;
     // What replaces the baseline, which is the same in all pairs of cells of a comparison.
-    let candidate = |cell_pair: &CellPair| Some(plan.compared_variants(*cell_pair)?.1);
+    let candidate = |cell_pair: CellPair| Some(plan.compared_variants(cell_pair)?.1);
     let mut compared = vec![];
     let mut void: Vec<&StackName> = vec![];
-    for (index, cell_pair) in cell_pairs.iter().enumerate() {
+    for (index, &cell_pair) in plan.judging.cell_pairs.iter().enumerate() {
         let Some(of_control) = cell_pair.of_control() else {
             continue;
         };
@@ -68,12 +67,8 @@ pub(crate) fn check(
             });
         }
     }
-    let is_void: Vec<bool> = cell_pairs
-        .iter()
-        .map(|cell_pair| candidate(cell_pair).is_some_and(|candidate| void.contains(&candidate)))
-        .collect();
     analysis.withdraw(
-        &is_void,
+        |cell_pair| candidate(cell_pair).is_some_and(|candidate| void.contains(&candidate)),
         NoFinding::ControlDiffers,
         "the control, the baseline once more, differs from it",
     );

@@ -12,14 +12,8 @@ use crate::analysis::Analysis;
 
 /// Takes back what was found of pairs of cells on different machines, and what follows from it.
 pub(crate) fn withdraw(plan: &Plan, nodes: &BTreeMap<String, Info>, analysis: &mut Analysis<'_>) {
-    let differ: Vec<bool> = plan
-        .judging
-        .cell_pairs
-        .iter()
-        .map(|cell_pair| machines_differ(plan, nodes, *cell_pair))
-        .collect();
     analysis.withdraw(
-        &differ,
+        |cell_pair| machines_differ(plan, nodes, cell_pair),
         NoFinding::DifferentMachines,
         "the two were measured on different machines",
     );
