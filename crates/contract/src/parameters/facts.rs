@@ -210,6 +210,11 @@ pub trait Workload: Send + Sync {
         u64::from(peers) * u64::from(self.hosts_of_peer())
     }
 
+    /// Hosts that a client starts before a trial in which it uses `slots` at the same time.
+    fn prepared_hosts(&self, slots: usize) -> usize {
+        slots
+    }
+
     /// Open files that a client with `hosts` hosts needs. With `stream_is_connection`, each stream takes a
     /// socket.
     fn client_files(&self, hosts: u64, stream_is_connection: bool) -> u64 {

@@ -8,6 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::{Amount, bounds::timed, facts::Workload};
 use crate::{distribution::Distribution, matrix::Protocol, metric::Metric};
 
+/// Most hosts to start before the trial.
+///
+/// Each handshake is that of a new peer. litep2p, on either side, notices later than its peer that a
+/// connection is closed. Until then it refuses to dial the same identity again, or counts its connection as a
+/// second one.
+const PREPARED_HOSTS_MAX: u64 = 128;
+
 /// New connections.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,5 +86,15 @@ impl Workload for Handshakes {
 
     fn hosts_of_peer(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Further hosts start during the trial, which is in the rate and in the CPU time, but not in the time of
+    /// any handshake.
+    fn prepared_hosts(&self, slots: usize) -> usize {
+        let handshakes = match self.amount {
+            Amount::Count(count) => count,
+            Amount::Seconds(_) => u64::MAX,
+        };
+        slots.max(handshakes.min(PREPARED_HOSTS_MAX) as usize)
     }
 }

@@ -132,6 +132,10 @@ impl Workload for RelayStress {
         true
     }
 
+    fn prepared_hosts(&self, _slots: usize) -> usize {
+        0 // Sinks start one after the other.
+    }
+
     fn client_files(&self, hosts: u64, _stream_is_connection: bool) -> u64 {
         hosts + FILES_BESIDES
     }

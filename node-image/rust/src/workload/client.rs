@@ -6,11 +6,10 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_contract::{node::Reason, parameters::Parameters};
+use perfrun_contract::node::Reason;
 
 use super::{
     failed::{Failed, failure},
-    handshakes,
     measurements::Measurements,
     peer::{ConnectedServer, Peer, dial, dialler},
     setup::Setup,
@@ -64,12 +63,7 @@ impl<'a> Client<'a> {
             )));
         }
         let slots = usize::try_from(setup.parameters.hosts(peers)).unwrap_or(usize::MAX);
-        let hosts = match setup.parameters {
-            Parameters::Handshakes(load) => slots.max(handshakes::prepared_hosts(load.amount)),
-            // Its sinks start one after the other.
-            Parameters::RelayStress(_) => 0,
-            _ => slots,
-        };
+        let hosts = setup.parameters.prepared_hosts(slots);
         setup.check_files(|parameters, stream_is_connection| {
             parameters.client_files(hosts.max(slots) as u64, stream_is_connection)
         })?;

@@ -31,22 +31,6 @@ fn is_gone(transport: Transport, in_a_row: u32, failing: Duration) -> bool {
     in_a_row >= FAILURES_IN_A_ROW_MAX || (in_a_row > 1 && takes_long)
 }
 
-/// Most hosts to start before the trial.
-///
-/// Each handshake is that of a new peer. litep2p, on either side, notices later than its peer that a
-/// connection is closed. Until then it refuses to dial the same identity again, or counts its connection as a
-/// second one.
-const PREPARED_HOSTS_MAX: u64 = 128;
-
-/// Hosts to start before a trial of `amount` handshakes. Further hosts start during the trial, which is in
-/// the rate and in the CPU time, but not in the time of any handshake.
-pub(super) fn prepared_hosts(amount: Amount) -> usize {
-    match amount {
-        Amount::Count(count) => count.min(PREPARED_HOSTS_MAX) as usize,
-        Amount::Seconds(_) => PREPARED_HOSTS_MAX as usize,
-    }
-}
-
 /// Opens connections one after the other in each of `slots`, until all slots together have made `amount`.
 pub(super) async fn run(
     setup: &Setup,
