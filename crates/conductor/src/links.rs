@@ -19,7 +19,7 @@ use std::{
 
 use futures::future::join_all;
 use perfrun_contract::{
-    plan::{Plan, Trial},
+    plan::{Iteration, Plan, Trial},
     record::{LinkCheck, TrialFailure},
 };
 
@@ -52,7 +52,7 @@ struct Current {
     /// Why trials on them would measure something else.
     failure: Option<TrialFailure>,
     /// The iteration that they were set for.
-    iteration: (bool, u32),
+    iteration: Iteration,
 }
 
 impl<'a> Links<'a> {
@@ -91,7 +91,7 @@ impl<'a> Links<'a> {
         let Some(impairments) = self.plan.network(network) else {
             return Ok(None);
         };
-        let iteration = (trial.warmup, trial.iteration);
+        let iteration = Iteration::of(trial);
         if let Some(current) = self.current.as_ref().filter(|current| current.network == network) {
             match &current.failure {
                 None => return Ok(None),
@@ -163,7 +163,7 @@ impl<'a> Links<'a> {
             network: network.to_owned(),
             requests,
             failure: None,
-            iteration: (trial.warmup, trial.iteration),
+            iteration: Iteration::of(trial),
         });
         true
     }

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, mem, time::Duration};
 use perfrun_contract::{
     network::NetworkImpairments,
     node::{Info, Reason},
-    plan::{Plan, Renew, Trial},
+    plan::{Iteration, Plan, Renew, Trial},
     record::{LinkCheck, TrialFailure, TrialRecord},
     run::{RunState, RunTimeouts},
     tally::EndReason,
@@ -110,9 +110,6 @@ pub struct Conductor<'a> {
     /// Stops the run: the trial in progress is cancelled, and not recorded.
     pub cancel: CancellationToken,
 }
-
-/// Whether an iteration is warm-up, and its number.
-type Iteration = (bool, u32);
 
 /// Why a run ends early.
 enum Stop {
@@ -246,7 +243,7 @@ impl Session<'_> {
     /// Starts all nodes again if a trial begins another iteration than the last one, and the plan requests
     /// that. The first iteration of a session finds nodes that are new.
     async fn begin_iteration(&mut self, last: &mut Option<Iteration>, trial: &Trial) -> Result<(), Stop> {
-        let iteration = (trial.warmup, trial.iteration);
+        let iteration = Iteration::of(trial);
         let is_another = last.replace(iteration).is_some_and(|last| last != iteration);
         if is_another && self.conductor.plan.renew == Renew::Iteration {
             let all = self.nodes.keys().cloned().collect();

@@ -425,6 +425,25 @@ pub struct Trial {
     pub warmup: bool,
 }
 
+/// An iteration of a run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Iteration {
+    /// Whether its trials are warm-up.
+    pub warmup: bool,
+    /// Its number, from 0. Those of warm-up are numbered separately.
+    pub number: u32,
+}
+
+impl Iteration {
+    /// The iteration of a trial.
+    pub fn of(trial: &Trial) -> Self {
+        Self {
+            warmup: trial.warmup,
+            number: trial.iteration,
+        }
+    }
+}
+
 /// Which CPUs nodes may use.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]

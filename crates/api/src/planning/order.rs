@@ -10,7 +10,7 @@
 
 use perfrun_contract::{
     compare::CellPair,
-    plan::{Cell, Order, Trial},
+    plan::{Cell, Iteration, Order, Trial},
 };
 use rand::{Rng, RngExt as _, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
 
@@ -29,9 +29,8 @@ pub(super) struct Iterations {
 impl Iterations {
     /// All trials, in running order.
     pub(super) fn trials(&self, cells: &[Cell], cell_pairs: &[CellPair]) -> Vec<Trial> {
-        let iterations = (0..self.warmup)
-            .map(|i| (true, i))
-            .chain((0..self.iterations).map(|i| (false, i)));
+        let numbered = |warmup: bool, count: u32| (0..count).map(move |number| Iteration { warmup, number });
+        let iterations = numbered(true, self.warmup).chain(numbered(false, self.iterations));
         match self.order {
             Order::Interleaved => {
                 let blocks = blocks(cells, cell_pairs);
@@ -49,12 +48,12 @@ impl Iterations {
     }
 
     /// The cells of an iteration, in running order.
-    fn shuffled(&self, networks: &[Vec<Block>], (warmup, iteration): (bool, u32)) -> Vec<usize> {
+    fn shuffled(&self, networks: &[Vec<Block>], Iteration { warmup, number }: Iteration) -> Vec<usize> {
         let Some(seed) = self.seed else {
             return networks.iter().flatten().flat_map(Block::cells).collect();
         };
         // An iteration has a sequence of its own, so that more iterations do not change the earlier ones.
-        let seed = u64::from(seed) << 32 | u64::from(iteration) << 1 | u64::from(warmup);
+        let seed = u64::from(seed) << 32 | u64::from(number) << 1 | u64::from(warmup);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut order = vec![];
         for network in networks {
@@ -119,11 +118,11 @@ fn blocks(cells: &[Cell], cell_pairs: &[CellPair]) -> Vec<Vec<Block>> {
     networks.into_iter().map(|(_, blocks)| blocks).collect()
 }
 
-fn trial(cell: usize, (warmup, iteration): (bool, u32)) -> Trial {
+fn trial(cell: usize, Iteration { warmup, number }: Iteration) -> Trial {
     Trial {
-        id: format!("c{cell}.{}{iteration}", if warmup { 'w' } else { 'i' }),
+        id: format!("c{cell}.{}{number}", if warmup { 'w' } else { 'i' }),
         cell,
-        iteration,
+        iteration: number,
         warmup,
     }
 }

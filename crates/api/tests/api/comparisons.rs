@@ -10,7 +10,7 @@ use perfrun_contract::{
     compare::{Bound, CellPair},
     matrix::{NodeProgramKind, Stack, StackName, Transport},
     metric::Metric,
-    plan::{Cell, Plan, Renew},
+    plan::{Cell, Iteration, Plan, Renew},
 };
 
 use crate::fixtures::{cell_ids, plan, spec};
@@ -287,7 +287,7 @@ fn a_comparison_with_a_control_has_each_order_equally_often() {
             let is_member = |cell: usize| members.contains(&cell);
             let blocks = plan.trials.chunk_by(|a, b| {
                 let are_members = is_member(a.cell) && is_member(b.cell);
-                are_members && (a.warmup, a.iteration) == (b.warmup, b.iteration)
+                are_members && Iteration::of(a) == Iteration::of(b)
             });
             for block in blocks.filter(|block| is_member(block[0].cell)) {
                 let order = block.iter().map(|trial| trial.cell - baseline);

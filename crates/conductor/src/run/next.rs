@@ -12,7 +12,7 @@ use std::{collections::HashMap, mem};
 use perfrun_contract::{
     compare::CellPair,
     node::Reason,
-    plan::{Plan, Trial},
+    plan::{Iteration, Plan, Trial},
     record::{Flag, TrialRecord},
 };
 
@@ -62,7 +62,7 @@ impl<'a> Progress<'a> {
         let is_of_cell_pair = |a: &Trial, b: &Trial| {
             let mut cell_pairs = plan.judging.cell_pairs.iter();
             let has = |cell_pair: &CellPair, trial: &Trial| cell_pair.cells().any(|cell| cell == trial.cell);
-            (a.warmup, a.iteration) == (b.warmup, b.iteration)
+            Iteration::of(a) == Iteration::of(b)
                 && cell_pairs.any(|cell_pair| has(cell_pair, a) && has(cell_pair, b))
         };
         Self {
