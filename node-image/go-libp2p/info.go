@@ -30,7 +30,7 @@ func readInfo(listenIP string) contract.Info {
 	var name unix.Utsname
 	_ = unix.Uname(&name)
 	stack, profile := build()
-	cpuinfo := line("/proc/cpuinfo")
+	cpuinfo := observe.Text("/proc/cpuinfo")
 	return contract.Info{
 		Contract:                contract.Version,
 		Instance:                rand.Uint64(),
@@ -43,17 +43,17 @@ func readInfo(listenIP string) contract.Info {
 		Compiler:                runtime.Version(),
 		ListenIP:                listenIP,
 		Clock:                   clockName(),
-		BootID:                  line("/proc/sys/kernel/random/boot_id"),
+		BootID:                  observe.Text("/proc/sys/kernel/random/boot_id"),
 		Host:                    unix.ByteSliceToString(name.Nodename[:]),
 		Kernel:                  unix.ByteSliceToString(name.Release[:]),
 		CPU:                     cpuModel(cpuinfo),
 		CPUs:                    runtime.GOMAXPROCS(0),
-		Governor:                line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-		Hypervisor:              hypervisor(line("/sys/hypervisor/type"), cpuinfo),
-		SMT:                     smt(line("/sys/devices/system/cpu/smt/active")),
+		Governor:                observe.Text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+		Hypervisor:              hypervisor(observe.Text("/sys/hypervisor/type"), cpuinfo),
+		SMT:                     smt(observe.Text("/sys/devices/system/cpu/smt/active")),
 		Mitigations:             mitigations("/sys/devices/system/cpu/vulnerabilities"),
 		MTUBytes:                mtu(listenIP),
-		CongestionControl:       line("/proc/sys/net/ipv4/tcp_congestion_control"),
+		CongestionControl:       observe.Text("/proc/sys/net/ipv4/tcp_congestion_control"),
 		CPULimit:                observe.CPULimit(),
 		MemoryLimitBytes:        observe.MemoryLimit(),
 		SocketBufferLimitsBytes: pair("/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max"),
@@ -111,21 +111,16 @@ func build() (stack, profile string) {
 
 // clockName names the clock that nodes of this kernel and time namespace share.
 func clockName() string {
-	kernel := line("/proc/sys/kernel/random/boot_id")
+	kernel := observe.Text("/proc/sys/kernel/random/boot_id")
 	namespace, _ := os.Readlink("/proc/self/ns/time")
 	return strings.TrimSpace(kernel + " " + namespace)
-}
-
-func line(path string) string {
-	content, _ := os.ReadFile(path)
-	return strings.TrimSpace(string(content))
 }
 
 // pair of the last numbers in two files, nil without them.
 func pair(receive, send string) *[2]uint64 {
 	var both [2]uint64
 	for i, path := range []string{receive, send} {
-		words := strings.Fields(line(path))
+		words := strings.Fields(observe.Text(path))
 		if len(words) == 0 {
 			return nil
 		}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"perfrun/node-go/internal/observe"
 )
 
 // programSHA256 is the digest of the running program, in hexadecimal: the one that its starter knows or,
@@ -66,7 +68,7 @@ func mitigations(folder string) string {
 	files, _ := os.ReadDir(folder)
 	var on, off []string
 	for _, file := range files {
-		switch state := line(filepath.Join(folder, file.Name())); {
+		switch state := observe.Text(filepath.Join(folder, file.Name())); {
 		case strings.HasPrefix(state, "Mitigation"):
 			on = append(on, file.Name())
 		case strings.HasPrefix(state, "Vulnerable"):

@@ -70,6 +70,15 @@ pub(crate) fn unique_names() -> Rule {
     ))
 }
 
+/// Names in `field` that are all known. In CEL, `named` lists them, and `is_known` judges one of them, `n`.
+/// The message names the first that is not known.
+pub(crate) fn known(field: &str, named: &str, is_known: &str, right: &str) -> Rule {
+    let first = format!("{named}.filter(n, !({is_known}))[0]");
+    Rule::new(format!("{named}.all(n, {is_known})"))
+        .message(naming(right, "; it names ", &first))
+        .field_path(field)
+}
+
 /// A duration within bounds.
 pub(crate) fn duration(least: &str, most: &str) -> Rule {
     // The API server reads `µs`, which Rust writes; the library that evaluates rules here reads only `us`.

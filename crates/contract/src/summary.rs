@@ -60,6 +60,13 @@ pub struct SummaryRow {
     pub flags: BTreeMap<Flag, u32>,
 }
 
+impl SummaryRow {
+    /// The 95 % confidence interval of the median.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        self.ci95_low.zip(self.ci95_high)
+    }
+}
+
 /// Results of earlier versions only name the flags that at least one trial has. Each counts once.
 fn counts_or_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Flag, u32>, D::Error> {
     deserializer.deserialize_any(CountsOrNames)

@@ -96,7 +96,8 @@ pub(super) fn known_stacks() -> Rule {
                  + self.matrix.include.map(c, c.client) + self.matrix.include.map(c, c.server) \
                  + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) \
                  + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server))";
-    known(
+    rule::known(
+        ".matrix",
         named,
         &format!("n in {} || self.stacks.exists(s, s.name == n)", list(&built_in)),
         &format!(
@@ -111,7 +112,8 @@ pub(super) fn known_networks() -> Rule {
     let presets = network::preset_names();
     let named = "(self.matrix.networks + self.matrix.include.filter(c, has(c.network)).map(c, c.network) \
                  + self.matrix.exclude.filter(c, has(c.network)).map(c, c.network))";
-    known(
+    rule::known(
+        ".matrix",
         named,
         &format!(
             "n in {} || (has(self.networks) && self.networks.exists(s, s.name == n))",
@@ -122,14 +124,6 @@ pub(super) fn known_networks() -> Rule {
             presets.join(", ")
         ),
     )
-}
-
-/// A matrix all of whose names are known. The message names the first that is not.
-fn known(named: &str, is_known: &str, right: &str) -> Rule {
-    let first = format!("{named}.filter(n, !({is_known}))[0]");
-    Rule::new(format!("{named}.all(n, {is_known})"))
-        .message(rule::naming(right, "; it names ", &first))
-        .field_path(".matrix")
 }
 
 /// The loads of an echo already set the number of peers: each of their connections is one.

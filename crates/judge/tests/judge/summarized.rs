@@ -44,7 +44,7 @@ fn warm_up_does_not_count() {
         (raw.count, raw.median, raw.mean, raw.min, raw.max),
         (10, 5.5, 5.5, 1.0, 10.0)
     );
-    let (low, high) = raw.ci95_low.zip(raw.ci95_high).unwrap();
+    let (low, high) = raw.interval().unwrap();
     assert!(2.0 < low && low < 3.0 && 8.0 < high && high < 9.0, "{low} {high}");
     assert_eq!(raw.share_of_raw, None);
 }

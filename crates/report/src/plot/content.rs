@@ -84,7 +84,7 @@ impl Sweep<'_> {
                 Some(Point {
                     x: (self.x_of)(&cell.parameters)?.0,
                     y: row.median,
-                    interval: interval(row),
+                    interval: row.interval(),
                 })
             };
             let mut points: Vec<Point> = of_pair.iter().filter_map(point).collect();
@@ -180,7 +180,7 @@ fn bars(index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>, up_to: Option<Me
         let pair = StackPair::of(cell);
         let value = units::text(row.unit, row.median);
         let (whisker, label) = match up_to.map(|metric| index.row(cell, metric)) {
-            None => (interval(row), value),
+            None => (row.interval(), value),
             Some(None) => (None, value),
             Some(Some(top)) => {
                 let scale = Scale::of(row.unit, top.median);
@@ -189,7 +189,7 @@ fn bars(index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>, up_to: Option<Me
             }
         };
         let hint = match up_to {
-            None => exact(row.unit, row.median, interval(row)),
+            None => exact(row.unit, row.median, row.interval()),
             Some(_) => label.clone(),
         };
         Some(Bar {
@@ -223,8 +223,4 @@ pub(super) fn lowered(title: &str) -> String {
     } else {
         title.to_lowercase()
     }
-}
-
-fn interval(row: &SummaryRow) -> Option<(f64, f64)> {
-    row.ci95_low.zip(row.ci95_high)
 }

@@ -249,7 +249,7 @@ fn over_time(
 pub(super) fn payload(index: &ResultsIndex<'_>) -> Option<Plot> {
     let rate = |sample: &Sample| {
         let bytes = sample.bytes_sent + sample.bytes_received;
-        (sample.interval_seconds > 0.0).then(|| bytes as f64 * 8.0 / sample.interval_seconds)
+        per_second(sample, bytes as f64 * 8.0)
     };
     let mut panels = vec![];
     for (path, _, cells) in groups(index, |p| matches!(p, Parameters::Bandwidth(_))) {

@@ -297,7 +297,7 @@ fn value(index: &ResultsIndex<'_>, cell: &Cell, metric: Metric) -> Option<Value>
         Better::Lower => -1.0,
         _ => 1.0,
     };
-    let ends = row.ci95_low.zip(row.ci95_high).filter(|_| !metric.is_whole());
+    let ends = row.interval().filter(|_| !metric.is_whole());
     let ends = ends.map(|(low, high)| ((sign * low).min(sign * high), (sign * low).max(sign * high)));
     Some(Value {
         pair: StackPair::of(cell).label(),

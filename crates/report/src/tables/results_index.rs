@@ -270,7 +270,7 @@ impl<'a> ResultsIndex<'a> {
             true => SECONDS,
             false => Scale::of(row.unit, row.median),
         };
-        let ends = row.ci95_low.zip(row.ci95_high).filter(|_| !metric.is_whole());
+        let ends = row.interval().filter(|_| !metric.is_whole());
         let scale = ends.map_or(scale, |ends| scale.resolving(row.median, ends));
         let text = match is_in_seconds || ends.is_some() {
             true => scale.text(row.median),

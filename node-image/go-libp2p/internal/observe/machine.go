@@ -13,7 +13,7 @@ const ticks = 100
 
 // machineNow reads the CPU time of the machine since it was started, nil where the kernel does not report it.
 func machineNow() *contract.MachineTime {
-	return machineSinceBoot(text("/proc/stat"), text("/proc/pressure/memory"))
+	return machineSinceBoot(Text("/proc/stat"), Text("/proc/pressure/memory"))
 }
 
 // machineSinceBoot reads /proc/stat (proc_stat(5)) and, if there is one, /proc/pressure/memory.

@@ -159,7 +159,7 @@ func (o *Observer) keep(now reading, last bool) {
 		sample.Echo = o.echo(now)
 	}
 	if o.sampling.interfaces {
-		received, sent := interfaces(text("/proc/self/net/dev"))
+		received, sent := interfaces(Text("/proc/self/net/dev"))
 		sample.InterfaceReceivedBytes = difference(received, s.received)
 		sample.InterfaceSentBytes = difference(sent, s.sent)
 		s.received, s.sent = received, sent
@@ -215,7 +215,7 @@ func newSeries(first, passed reading, sampling Sampling) series {
 		s.roundTrips = NewHistogram()
 	}
 	if sampling.interfaces {
-		s.received, s.sent = interfaces(text("/proc/self/net/dev"))
+		s.received, s.sent = interfaces(Text("/proc/self/net/dev"))
 	}
 	return s
 }

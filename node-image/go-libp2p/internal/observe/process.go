@@ -31,7 +31,7 @@ type Usage struct {
 func Now() Usage {
 	var usage syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
-	received, sent := interfaces(text("/proc/self/net/dev"))
+	received, sent := interfaces(Text("/proc/self/net/dev"))
 	return Usage{
 		User:          seconds(usage.Utime),
 		System:        seconds(usage.Stime),
@@ -39,7 +39,7 @@ func Now() Usage {
 		Involuntary:   uint64(usage.Nivcsw),
 		RSS:           Resident(),
 		Throttled:     throttled(),
-		Retransmits:   retransmits(text("/proc/self/net/snmp")),
+		Retransmits:   retransmits(Text("/proc/self/net/snmp")),
 		ReceivedBytes: received,
 		SentBytes:     sent,
 		Machine:       machineNow(),
@@ -104,7 +104,7 @@ func Allocated() uint64 {
 }
 
 func statusField(name string) uint64 {
-	for line := range strings.Lines(text("/proc/self/status")) {
+	for line := range strings.Lines(Text("/proc/self/status")) {
 		if value, found := strings.CutPrefix(line, name); found {
 			kib, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 			return kib << 10
@@ -113,7 +113,8 @@ func statusField(name string) uint64 {
 	return 0
 }
 
-func text(path string) string {
+// Text of a file of the kernel, without white space around it: empty if the file cannot be read.
+func Text(path string) string {
 	content, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(content))
 }
@@ -121,7 +122,7 @@ func text(path string) string {
 // controlGroup is the folder of the process's control group for a controller, in a unified (v2) or a legacy
 // (v1) hierarchy.
 func controlGroup(controller string) string {
-	for line := range strings.Lines(text("/proc/self/cgroup")) {
+	for line := range strings.Lines(Text("/proc/self/cgroup")) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 {
 			continue
@@ -139,7 +140,7 @@ func controlGroup(controller string) string {
 }
 
 func throttled() *float64 {
-	for line := range strings.Lines(text(filepath.Join(controlGroup("cpu"), "cpu.stat"))) {
+	for line := range strings.Lines(Text(filepath.Join(controlGroup("cpu"), "cpu.stat"))) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		number, err := strconv.ParseFloat(value, 64)
 		if err != nil {
@@ -162,10 +163,10 @@ func throttled() *float64 {
 // CPULimit is the number of CPUs that the control group allows, nil without a limit.
 func CPULimit() *float64 {
 	folder := controlGroup("cpu")
-	if quota, period, found := strings.Cut(text(filepath.Join(folder, "cpu.max")), " "); found {
+	if quota, period, found := strings.Cut(Text(filepath.Join(folder, "cpu.max")), " "); found {
 		return ratio(quota, period)
 	}
-	return ratio(text(filepath.Join(folder, "cpu.cfs_quota_us")), text(filepath.Join(folder, "cpu.cfs_period_us")))
+	return ratio(Text(filepath.Join(folder, "cpu.cfs_quota_us")), Text(filepath.Join(folder, "cpu.cfs_period_us")))
 }
 
 func ratio(quota, period string) *float64 {
@@ -180,7 +181,7 @@ func ratio(quota, period string) *float64 {
 
 // MemoryLimit is the memory that the control group allows, in bytes, nil without a limit.
 func MemoryLimit() *uint64 {
-	limit, err := strconv.ParseUint(text(filepath.Join(controlGroup("memory"), "memory.max")), 10, 64)
+	limit, err := strconv.ParseUint(Text(filepath.Join(controlGroup("memory"), "memory.max")), 10, 64)
 	if err != nil {
 		return nil
 	}
