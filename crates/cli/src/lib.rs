@@ -1,4 +1,14 @@
 //! The parts of the `perfrun` command.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`args`], [`mod@output`], `exit_status`, `signals` | the command line, its two streams, and how it ends |
+//! | [`plan`], [`validate`], [`run`], [`report`], [`compare`], [`history`], [`link`], [`conformance`], [`describe`] | a command each |
+//! | [`cluster`] | the commands that talk to a cluster |
+//! | `documents`, [`results_folder`], `executable` | the files that commands read and write |
+//! | [`ui`], [`page`] | the progress of a run on a terminal, and in a browser |
+//! | `printing`, `words`, [`ci`], `junit` | results and plans as text, also for systems for continuous integration |
+//! | [`profile`] | profiles of nodes |
 
 pub mod args;
 pub mod ci;
