@@ -109,9 +109,10 @@ pub struct Worker {
 pub enum Scheduling {
     /// SCHED_FIFO. Needs CAP_SYS_NICE in the initial user namespace, or RLIMIT_RTPRIO.
     RealTime,
-    /// Normal scheduling with a short slice, which needs no privilege and halves the longest delays.
+    /// Normal scheduling with a short slice, which needs no privilege and halves the longest delays. Linux
+    /// before 6.12 accepts the request for a short slice, and ignores it.
     ShortSlice,
-    /// Normal scheduling: the kernel is older than 6.12 and has no short slices.
+    /// Normal scheduling: the kernel refused the request for a short slice.
     Ordinary,
 }
 
