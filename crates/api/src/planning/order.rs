@@ -3,10 +3,11 @@
 //! In each iteration, cells of one network follow each other, so that links change as rarely as possible.
 //! Within a network their order is random: otherwise the same cell would always come after the same other
 //! one, and would have whatever that leaves behind, warm caches or used-up CPU credits. The two trials of a
-//! pair of cells are neighbours, since neighbours differ least, and which is first is random: then every
-//! pattern of signs of their differences is equally likely if baseline and candidate are equal, whatever the
-//! noise. With a control, dice decide between the six orders of the three: the same is then true of any two
-//! of them. The baseline is not always in the middle: it would always run second, and the others never.
+//! pair of cells run right after each other, or with only that of their control between them, since
+//! neighbours differ least. Which is first is random: then every pattern of signs of their differences is
+//! equally likely if baseline and candidate are equal, whatever the noise. With a control, dice decide
+//! between the six orders of the three: the same is then true of any two of them. The baseline is not always
+//! in the middle: it would always run second, and the others never.
 
 use perfrun_contract::{
     compare::CellPair,
