@@ -1,8 +1,10 @@
 //! What is sent on a stream, written once for all stacks and generic over the stream.
 //!
-//! Integers are big-endian u64, payload is zeros, and messages have no frames. A declared length is only
-//! counted down; nothing is allocated for it. Every loop reads and writes in turn in one task: litep2p's
-//! yamux loses a waker when two tasks poll the two halves of a stream (rust-yamux issue 232).
+//! Integers are big-endian u64, payload is zeros, and nothing has a frame. There are three exceptions: each
+//! of [`messages`] follows its length, a u32; a line of [`echo`] is zeros in ASCII; a [`ping`] begins with
+//! its number. A declared length is only counted down; nothing is allocated for it. Every loop reads and
+//! writes in turn in one task: litep2p's yamux loses a waker when two tasks poll the two halves of a stream
+//! (rust-yamux issue 232).
 
 mod counters;
 pub mod echo;

@@ -1,5 +1,7 @@
 // Package wire has what is sent on a stream, for any stream. Integers are big-endian u64, payload is zeros,
-// and messages have no frames. A declared length is only counted down; nothing is allocated for it.
+// and nothing has a frame. There are three exceptions: each message follows its length, a u32; a line of an
+// echo is zeros in ASCII; a ping begins with its number. A declared length is only counted down; nothing is
+// allocated for it.
 package wire
 
 import (
