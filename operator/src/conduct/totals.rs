@@ -15,7 +15,7 @@ use super::measured_networks::MeasuredNetworks;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Progress {
     pub(crate) counts: Counts,
-    /// Empty if this process has measured none.
+    /// Empty if none was measured, and before the journal has been read.
     pub(crate) measured_networks: MeasuredNetworks,
 }
 

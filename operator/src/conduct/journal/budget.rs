@@ -39,8 +39,8 @@ impl Budget {
     }
 }
 
-/// A record as a line of about `share` bytes at most, as far as merging samples can achieve that, and whether
-/// samples were merged.
+/// A record as a line of about `share` bytes at most, as far as merging samples can achieve that. Also
+/// returns how many samples each one stands for: `None` if this merged none, `u32::MAX` if it left out all.
 pub(super) fn fit(record: &TrialRecord, share: usize) -> (String, Option<u32>) {
     let longest = record.nodes.values().map(|node| node.measured.samples.len());
     let longest = longest.max().unwrap_or(0);

@@ -21,7 +21,7 @@ pub(super) trait PartStore: Send + Sync {
     fn is_prompt(&self) -> bool;
 
     /// Keeps a part. `continues` is the part that it was compressed together with. Returns `false` if a part
-    /// of the name exists.
+    /// of the name exists. A store returns `true` if that part has the same content.
     async fn put(&self, name: &str, part: &Part, continues: Option<&str>) -> Result<bool, Error>;
 
     /// The names of all parts of the run, each with the one that it continues.

@@ -108,7 +108,7 @@ fn by_phase(runs: &[RunView]) -> impl Iterator<Item = ([(&'static str, String); 
 }
 
 /// All runs, the latest first. If there are more than `most` rows, the results of the oldest runs are left
-/// out and those runs are not planned. Returns the number of runs without results.
+/// out and those runs are not planned. Also returns the number of runs whose results are left out.
 fn views(mut runs: Vec<&PerfRun>, most: usize, known: &mut KnownCells) -> (Vec<RunView>, usize) {
     let started = |run: &PerfRun| run.status.as_ref()?.start_time.as_ref().map(|time| time.0);
     runs.sort_by_key(|run| Reverse(started(run).unwrap_or(Timestamp::MAX)));
