@@ -62,7 +62,7 @@ const RECONCILIATIONS_MAX: u16 = 8;
 /// The longest sentence about a run in the history, in characters.
 const SENTENCE_MAX: usize = 200;
 
-/// What all reconciliations share.
+/// What reconciliations of schedules share.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) clock: TimeSource,

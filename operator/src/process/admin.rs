@@ -1,4 +1,4 @@
-//! `/metrics` on one port; `/livez` and `/readyz` on another.
+//! `/metrics` on one port; `/livez` and `/readyz` on that one and on another.
 
 use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
 

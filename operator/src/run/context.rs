@@ -10,7 +10,7 @@ use crate::{
     services::Services,
 };
 
-/// What all reconciliations share.
+/// What reconciliations of runs share.
 pub(crate) struct Context {
     pub(crate) services: Arc<Services>,
     pub(crate) turns: Turns,
