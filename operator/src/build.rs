@@ -1,8 +1,8 @@
 //! Builds the objects of a run. Pure.
 
+pub(crate) mod network_policy;
 pub(crate) mod part;
 pub(crate) mod pod;
-pub(crate) mod policy;
 pub(crate) mod secret;
 pub(crate) mod store;
 

@@ -24,7 +24,7 @@ pub(crate) fn store_token(run: &str, uid: &str) -> String {
 }
 
 /// The name of the run's NetworkPolicy.
-pub(crate) fn policy(run: &str, uid: &str) -> String {
+pub(crate) fn network_policy(run: &str, uid: &str) -> String {
     object_name(run, uid, "control")
 }
 

@@ -103,8 +103,8 @@ pub(crate) async fn apply(
     applied
 }
 
-/// Creates pods and what they need. Pods come last: they mount the token, and the policy has to protect them
-/// from the first moment.
+/// Creates pods and what they need. Pods come last: they mount the token, and the network policy has to
+/// protect them from the first moment.
 async fn create_objects(
     run: &PerfRun,
     identity: &RunIdentity,
@@ -129,8 +129,8 @@ async fn create_objects(
         // them. Nodes refuse a conductor that has another token than theirs.
         create(identity, secret, Existing::IsAccepted, context).await?;
         let operator_namespace = (!access.is_proxy()).then_some(operator_namespace.as_str());
-        let policy = build::policy::policy(identity, operator_namespace);
-        create(identity, policy, Existing::MustBelongToOwner, context).await?;
+        let network_policy = build::network_policy::network_policy(identity, operator_namespace);
+        create(identity, network_policy, Existing::MustBelongToOwner, context).await?;
     }
     for (number, new) in pods.iter().enumerate() {
         // One is created however slow the API server is.

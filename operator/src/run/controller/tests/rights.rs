@@ -12,13 +12,13 @@ async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
     let mut leadership = server.leadership("this");
     leadership.acquire().await;
     leadership.release().await;
-    // Objects of others have the names of a pod, a policy, and the run of a schedule.
+    // Objects of others have the names of a pod, a network policy, and the run of a schedule.
     let name = scene.pod_name("pod-exists", "client-0", 0);
     server.put(
         &format!("/api/v1/namespaces/bench/pods/{name}"),
         json!({"metadata": {"name": name}}),
     );
-    let name = names::policy("policy-exists", "uid-of-policy-exists");
+    let name = names::network_policy("policy-exists", "uid-of-policy-exists");
     server.put(
         &format!("/apis/networking.k8s.io/v1/namespaces/bench/networkpolicies/{name}"),
         json!({"metadata": {"name": name}}),

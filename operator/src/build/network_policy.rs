@@ -19,9 +19,10 @@ const _: () = assert!(LINK_PORT == CONTROL_PORT + 1 && METRICS_PORT == LINK_METR
 /// The label that every namespace has: its name.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Builds the policy. `operator_namespace` is that of the operators' pods. `None` if calls come through the
-/// API server, whose address is not a pod's; then only the token protects the control ports.
-pub(crate) fn policy(run: &RunIdentity, operator_namespace: Option<&str>) -> NetworkPolicy {
+/// Builds the network policy of a run's pods. `operator_namespace` is that of the operators' pods. `None` if
+/// calls come through the API server, whose address is not a pod's; then only the token protects the control
+/// ports.
+pub(crate) fn network_policy(run: &RunIdentity, operator_namespace: Option<&str>) -> NetworkPolicy {
     let labelled = |(key, value): (&str, &str)| json!({"matchLabels": {key: value}});
     let ports =
         |protocol: &str, first: u16, last: u16| json!({"protocol": protocol, "port": first, "endPort": last});
@@ -43,7 +44,7 @@ pub(crate) fn policy(run: &RunIdentity, operator_namespace: Option<&str>) -> Net
     });
     let metrics = json!({"ports": [ports("TCP", LINK_METRICS_PORT, METRICS_PORT)]});
     NetworkPolicy {
-        metadata: run.metadata(names::policy(&run.name, &run.uid)),
+        metadata: run.metadata(names::network_policy(&run.name, &run.uid)),
         spec: object(json!({
             "podSelector": nodes,
             "ingress": [control, trials, metrics],
@@ -73,8 +74,8 @@ mod tests {
             ..ObjectMeta::default()
         };
         let ingress = |operator_namespace| {
-            let policy = policy(&RunIdentity::of(&run).unwrap(), operator_namespace);
-            json!(policy.spec.unwrap().ingress)
+            let built = network_policy(&RunIdentity::of(&run).unwrap(), operator_namespace);
+            json!(built.spec.unwrap().ingress)
         };
         let control = json!([{"protocol": "TCP", "port": 9090, "endPort": 9091}]);
         let trials = json!([
