@@ -14,7 +14,7 @@ use crate::{api::watched::WatchedPod, build::RunIdentity};
 pub(crate) struct NodePod {
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// The plan's name of the node.
+    /// The plan's name of the node, or `STORE_NODE` for the pod that keeps results.
     pub(crate) node: String,
     /// How many pods the node has had before.
     pub(crate) incarnation: u32,

@@ -1,4 +1,4 @@
-//! The process: leadership, watches, metrics, pods without a run, the room that journals share, the signal to
+//! The process: leadership, watches, metrics, pods without a run, the memory that runs share, the signal to
 //! stop.
 
 pub(crate) mod admin;

@@ -484,8 +484,8 @@ impl<'a> Driver<'a> {
         self.check_failures()
     }
 
-    /// Waits until all prepared nodes are past a state. When the last client has finished, so have the
-    /// servers, and they receive the request to finish.
+    /// Waits until all prepared nodes are past a state. When the last client has finished, servers and relays
+    /// receive the request to finish.
     async fn watch(&mut self, after: TrialState) -> Result<(), Halt> {
         let deadline = self.began + self.attempt.timeout + GRACE_TIMEOUT;
         let wait = self.attempt.progress_interval;

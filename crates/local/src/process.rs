@@ -10,7 +10,7 @@
 //!   socket stays in the namespace in which it was created, so control traffic never crosses the measured
 //!   link;
 //! - `PERFRUN_TOKEN_FILE`, a sealed file in memory with the token that callers of the control port must show;
-//! - `/dev/null` as stdin and stdout, and no other open file.
+//! - `/dev/null` as stdin and stdout, a pipe as stderr, and no other open file.
 
 mod launcher;
 mod output;

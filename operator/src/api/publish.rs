@@ -24,7 +24,7 @@ use crate::api::{
     events::publish_event,
 };
 
-/// Pause after a status was written by somebody else. The watch usually wakes the run sooner.
+/// Pause after a conflict. The watch usually wakes the run or the schedule sooner.
 pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long the events about a status may take together. Those that are lost do no harm.

@@ -31,7 +31,7 @@ pub(crate) use self::pod::WatchedPod;
 /// Most bytes of a status, which only operators write.
 const STATUS_BYTES: usize = 1 << 20;
 
-/// Labels that the operator reads, which only pods have.
+/// Labels that the operator reads. Of the watched objects, only pods have them.
 const LABELS: [&str; 3] = [RUN_LABEL, NODE_LABEL, INCARNATION_LABEL];
 
 /// Most owners of an object that are kept. Those that the operator makes have one.

@@ -1,5 +1,5 @@
-//! Pods whose run no longer exists. Nobody but a person deletes them: the operator deletes only pods that a
-//! run owns.
+//! Pods whose run no longer exists. If Kubernetes does not delete them, only a person does: the operator
+//! deletes only pods that a run owns.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,7 +1,7 @@
 //! `perfrun-hostile-node`: the node of a tenant that wants to stop the operator. The soak has an image of it.
 //!
-//! It describes itself as honest nodes do. Calls about a trial get in turn 8 MiB of small values, a byte per
-//! second, a redirect, and the answer of an honest node.
+//! It describes itself as honest nodes do. Calls for the status of a trial get in turn 8 MiB of small values,
+//! a byte per second, a redirect, and the answer of an honest node.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use std::{
 /// Most bytes of a status that a conductor reads.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// How many trials calls have been about.
+/// How many statuses of trials were requested.
 static TURN: AtomicUsize = AtomicUsize::new(0);
 
 fn main() -> io::Result<()> {
