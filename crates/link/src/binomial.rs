@@ -2,7 +2,7 @@
 
 /// The probabilities of 0, 1, 2 … successes in `draws` draws that each succeed with probability `ratio`,
 /// between 0 and 1.
-pub fn probabilities(draws: u32, ratio: f64) -> impl Iterator<Item = f64> {
+pub(crate) fn probabilities(draws: u32, ratio: f64) -> impl Iterator<Item = f64> {
     // In logarithms: the probability of no success in 50000 draws is below the smallest 64-bit float.
     let mut logarithm = f64::from(draws) * (1.0 - ratio).ln();
     let odds = (ratio / (1.0 - ratio)).ln();
@@ -15,7 +15,7 @@ pub fn probabilities(draws: u32, ratio: f64) -> impl Iterator<Item = f64> {
 
 /// The range of counts that leaves at most half of `1 - confidence` on either side, of the probabilities of
 /// 0, 1, 2 …
-pub fn interval(probabilities: impl IntoIterator<Item = f64>, confidence: f64) -> (u32, u32) {
+pub(crate) fn interval(probabilities: impl IntoIterator<Item = f64>, confidence: f64) -> (u32, u32) {
     let beyond = (1.0 - confidence) / 2.0;
     let (mut up_to, mut least, mut last) = (0.0, None, 0);
     for (count, probability) in (0..).zip(probabilities) {

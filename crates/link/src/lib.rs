@@ -8,7 +8,7 @@
 //! | [`route`] | which peers are reached over which link |
 //! | [`fate`] | what happens to each packet |
 //! | [`distribution`] | tables of delays |
-//! | [`binomial`] | how many of a number of draws succeed |
+//! | `binomial` | how many of a number of draws succeed |
 //! | [`ability`] | which backends are available in one place, and why not |
 //! | [`state`] | what happened on a link, and whether to trust it |
 //! | [`probe`] | how a link is measured, and how the result is judged |
@@ -16,7 +16,7 @@
 #![warn(missing_docs)]
 
 pub mod ability;
-pub mod binomial;
+mod binomial;
 pub mod distribution;
 pub mod fate;
 pub mod impairment;
