@@ -1,7 +1,7 @@
 //! What a node does in a trial: one module for each workload, the same for every stack.
 //!
-//! `client` and `server` run a side of a trial; [`run`] calls the module of the workload. What all modules
-//! share is below them: `setup`, `handover`, `measurements`, `failed` and `peer`.
+//! `client`, `server` and `relaying` run a side of a trial; [`run`] calls the module of the workload. What
+//! all modules share is below them: `setup`, `handover`, `measurements`, `failed` and `peer`.
 
 mod bandwidth;
 mod client;
@@ -14,6 +14,8 @@ mod messages;
 mod peer;
 mod ping;
 mod relay;
+mod relay_stress;
+mod relaying;
 mod server;
 mod setup;
 mod substreams;
@@ -27,7 +29,7 @@ pub(crate) use self::{
     failed::{Failed, failure},
     handover::Handover,
     measurements::Measurements,
-    relay::serve as serve_relay,
+    relaying::serve as serve_relay,
     server::{Listening, serve},
     setup::Setup,
 };
@@ -53,7 +55,7 @@ async fn run(client: &mut Client<'_>) -> Result<(), Failed> {
             ping::run(setup, peers, load.count, interval, measurements).await
         }
         Parameters::Relay(load) => relay::run(setup, peers, load.bytes, load.pings, measurements).await,
-        Parameters::RelayStress(load) => relay::stress(setup, servers, *slots, load, measurements).await,
+        Parameters::RelayStress(load) => relay_stress::run(setup, servers, *slots, load, measurements).await,
         Parameters::Echo(load) => echo::run(setup, peers, load, measurements).await,
         Parameters::Messages(load) => messages::run(setup, peers, load, measurements).await,
     }
