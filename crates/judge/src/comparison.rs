@@ -18,23 +18,32 @@ use crate::{
 
 /// Why pairs say nothing about a metric, whatever their number.
 pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<NoFinding> {
-    let have = |flag| {
-        let has = |record: &TrialRecord| record.flags.contains(&flag);
-        pairs
+    let is_measured = pairs.iter().all(|pair| pair.status != PairStatus::Counts)
+        || pairs.iter().any(|pair| pair.difference(metric).is_some());
+    let trials = pairs.iter().map(|pair| [pair.baseline, pair.candidate]);
+    obstacle_of_trials(&trials.collect::<Vec<_>>(), metric, is_measured)
+}
+
+/// Why trials say nothing about a metric, whatever their number. Those of a group count as one.
+pub(crate) fn obstacle_of_trials<const N: usize>(
+    groups: &[[&TrialRecord; N]],
+    metric: Metric,
+    is_measured: bool,
+) -> Option<NoFinding> {
+    let number = |has: &dyn Fn(&TrialRecord) -> bool| {
+        groups
             .iter()
-            .filter(|pair| has(pair.baseline) || has(pair.candidate))
+            .filter(|group| group.iter().any(|record| has(record)))
             .count()
     };
-    let with_status = |status| pairs.iter().filter(|pair| pair.status == status).count();
-    let counting = with_status(PairStatus::Counts);
-    let is_measured = counting == 0 || pairs.iter().any(|pair| pair.difference(metric).is_some());
-    if have(Flag::DebugBuild) > 0 {
+    let flagged = |flag: Flag| number(&|record: &TrialRecord| record.flags.contains(&flag));
+    if flagged(Flag::DebugBuild) > 0 {
         Some(NoFinding::DebugBuild)
-    } else if 2 * with_status(PairStatus::Disturbed) > pairs.len() {
+    } else if 2 * number(&TrialRecord::is_disturbed) > groups.len() {
         Some(NoFinding::Disturbed)
     } else if !is_measured {
         Some(NoFinding::NotMeasured)
-    } else if metric.unit() == Unit::BitsPerSecond && 2 * have(Flag::WindowLimited) > pairs.len() {
+    } else if metric.unit() == Unit::BitsPerSecond && 2 * flagged(Flag::WindowLimited) > groups.len() {
         Some(NoFinding::WindowLimited)
     } else {
         None

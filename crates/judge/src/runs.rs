@@ -10,8 +10,7 @@ use perfrun_contract::{
     compare::{ALPHA, CellPair, Comparison, Finding, Judged, Judging, NoFinding, Verdict},
     metric::Metric,
     plan::Plan,
-    record::{Flag, TrialRecord},
-    units::Unit,
+    record::TrialRecord,
 };
 use strum::AsRefStr;
 
@@ -369,30 +368,14 @@ fn id<'a>(plan: &'a Plan, hypothesis: &Hypothesis) -> &'a str {
     &plan.cells[plan.judging.cell_pairs[hypothesis.cell_pair].candidate].id
 }
 
-/// Why runs say nothing about a metric, whatever their number.
+/// Why runs say nothing about a metric, whatever their number. Whether any has it is for callers to say.
 fn obstacle(plan: &Plan, hypothesis: &Hypothesis, sides: &[RunsOfSide<'_>; 2]) -> Option<NoFinding> {
-    let trials: Vec<&TrialRecord> = sides
+    let trials = sides
         .iter()
         .flat_map(|side| side.trials(id(plan, hypothesis)))
         .flatten()
-        .collect();
-    let have = |flag| {
-        trials
-            .iter()
-            .filter(|record| record.flags.contains(&flag))
-            .count()
-    };
-    let disturbed = trials.iter().filter(|record| record.is_disturbed()).count();
-    if have(Flag::DebugBuild) > 0 {
-        Some(NoFinding::DebugBuild)
-    } else if 2 * disturbed > trials.len() {
-        Some(NoFinding::Disturbed)
-    } else if hypothesis.metric.unit() == Unit::BitsPerSecond && 2 * have(Flag::WindowLimited) > trials.len()
-    {
-        Some(NoFinding::WindowLimited)
-    } else {
-        None
-    }
+        .map(|record| [record]);
+    comparison::obstacle_of_trials(&trials.collect::<Vec<_>>(), hypothesis.metric, true)
 }
 
 /// A comparison without a finding.
