@@ -10,7 +10,7 @@ mod states;
 mod support;
 mod workloads;
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use perfrun_contract::{
     capabilities::Capabilities,
     matrix::{Negotiation, Transport},
@@ -25,7 +25,7 @@ use crate::{Check, NotPassed, nodes::TestNodes, trial::Trial};
 pub(crate) fn all(info: &Info) -> Vec<Check> {
     let mut all = calls::checks();
     all.extend(hostile::checks());
-    let simplest = SimplestTrial::of(info);
+    let simplest = simplest_trial(info);
     all.extend(states::checks(&simplest));
     all.extend(workloads::checks(info));
     all.extend(faults::checks(&simplest));
@@ -43,47 +43,36 @@ fn check(name: &str, demand: &str, run: CheckFn) -> Check {
     }
 }
 
-/// The simplest trial that the node can run, for checks that are not about what is exchanged.
-#[derive(Clone, Debug)]
-struct SimplestTrial(Result<Trial, String>);
-
-impl SimplestTrial {
-    fn of(info: &Info) -> Self {
-        let found = info.capabilities.iter().find_map(|(stack, capabilities)| {
-            let transport = Transport::iter().find(|transport| can_ping(capabilities, *transport))?;
-            Some(Trial {
-                id: String::new(),
-                transport,
-                parameters: ping(3),
-                stacks: [stack.clone(), stack.clone()],
-            })
-        });
-        Self(found.ok_or_else(|| "the node has no stack with the workload ping".to_owned()))
+/// A check with what it needs, or with the reason why it is skipped.
+fn check_with<T: Clone + Send + 'static>(
+    name: impl Into<String>,
+    demand: &str,
+    needs: Result<T, String>,
+    run: fn(&mut TestNodes, T) -> BoxFuture<'_, Result<(), NotPassed>>,
+) -> Check {
+    Check {
+        name: name.into(),
+        demand: demand.to_owned(),
+        run: Box::new(move |nodes| match needs.clone() {
+            Ok(needs) => run(nodes, needs),
+            Err(reason) => async move { Err(NotPassed::Skipped(reason)) }.boxed(),
+        }),
     }
+}
 
-    /// A check with the trial.
-    fn check(
-        &self,
-        name: &str,
-        demand: &str,
-        run: fn(&mut TestNodes, Self) -> BoxFuture<'_, Result<(), NotPassed>>,
-    ) -> Check {
-        let simplest = self.clone();
-        Check {
-            name: name.to_owned(),
-            demand: demand.to_owned(),
-            run: Box::new(move |nodes| run(nodes, simplest.clone())),
-        }
-    }
-
-    /// The trial under an id.
-    fn trial(&self, id: &str) -> Result<Trial, NotPassed> {
-        let trial = self.0.clone().map_err(NotPassed::Skipped)?;
-        Ok(Trial {
-            id: id.to_owned(),
-            ..trial
+/// The simplest trial that the node can run, under the id `a`, for checks that are not about what is
+/// exchanged. The error says why there is none.
+fn simplest_trial(info: &Info) -> Result<Trial, String> {
+    let found = info.capabilities.iter().find_map(|(stack, capabilities)| {
+        let transport = Transport::iter().find(|transport| can_ping(capabilities, *transport))?;
+        Some(Trial {
+            id: "a".to_owned(),
+            transport,
+            parameters: ping(3),
+            stacks: [stack.clone(), stack.clone()],
         })
-    }
+    });
+    found.ok_or_else(|| "the node has no stack with the workload ping".to_owned())
 }
 
 fn can_ping(capabilities: &Capabilities, transport: Transport) -> bool {

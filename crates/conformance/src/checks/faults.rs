@@ -6,7 +6,7 @@ use futures::FutureExt;
 use perfrun_contract::node::Reason;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{SimplestTrial, ping};
+use super::{check_with, ping};
 use crate::{
     Check, NotPassed,
     call::{call, expect},
@@ -14,30 +14,33 @@ use crate::{
     trial::{Trial, forget},
 };
 
-pub(super) fn checks(simplest: &SimplestTrial) -> Vec<Check> {
+pub(super) fn checks(simplest: &Result<Trial, String>) -> Vec<Check> {
     vec![
-        simplest.check(
+        check_with(
             "faults/peer-killed",
             "a client whose server dies fails within seconds, with a reason, and answers calls afterwards",
-            |nodes, simplest| peer_killed(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| peer_killed(nodes, trial).boxed(),
         ),
-        simplest.check(
+        check_with(
             "faults/nobody",
             "a client that can reach nobody fails as DialFailed or Timeout",
-            |nodes, simplest| nobody(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| nobody(nodes, trial).boxed(),
         ),
-        simplest.check(
+        check_with(
             "faults/stopped",
             "on SIGTERM a node ends its trial as Stopped, lets it be collected, and exits",
-            |nodes, simplest| stopped(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| stopped(nodes, trial).boxed(),
         ),
     ]
 }
 
-async fn peer_killed(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+async fn peer_killed(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let trial = Trial {
         parameters: ping(u32::MAX),
-        ..simplest.trial("a")?
+        ..trial
     };
     let server = nodes.take(Participant::Second).await?;
     let client = nodes.node(Participant::Tested).await?;
@@ -69,8 +72,7 @@ async fn peer_killed(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(
     Ok(())
 }
 
-async fn nobody(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn nobody(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let addresses = trial.listen(server).await;
     forget(server, "a").await;
@@ -86,8 +88,7 @@ async fn nobody(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), No
     }
 }
 
-async fn stopped(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn stopped(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let node = nodes.take(Participant::Tested).await?;
     trial.listen(&node).await?;
     let collect = trial.outcome(&node);

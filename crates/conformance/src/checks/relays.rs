@@ -7,6 +7,7 @@ use perfrun_contract::{
 };
 
 use super::{
+    check_with,
     counts::{check_streams_ended, check_value_count},
     loads::{check_counts, stress, transfer},
     support::TestedStack,
@@ -70,27 +71,18 @@ fn relayed(tested: TestedStack<'_>, trial: &RelayTrial, parameters: &Parameters)
         (trial.relay.0, trial.relay.1.as_str(), Role::Relay),
     ];
     let reason = tested.why_skipped(&roles, parameters);
-    let (transport, trial, parameters) = (tested.transport, trial.clone(), parameters.clone());
-    Check {
-        name: format!("relays/{tested}.{}.{}", trial.name, parameters.workload()),
-        demand: "all three complete, and agree on what was relayed".to_owned(),
-        run: Box::new(move |nodes| {
-            let (reason, trial, parameters) = (reason.clone(), trial.clone(), parameters.clone());
-            async move {
-                match reason {
-                    Some(reason) => Err(NotPassed::Skipped(reason)),
-                    None => run(nodes, transport, &trial, parameters).await,
-                }
-            }
-            .boxed()
-        }),
-    }
+    check_with(
+        format!("relays/{tested}.{}.{}", trial.name, parameters.workload()),
+        "all three complete, and agree on what was relayed",
+        reason.map_or(Ok((tested.transport, trial.clone(), parameters.clone())), Err),
+        |nodes, (transport, trial, parameters)| run(nodes, transport, trial, parameters).boxed(),
+    )
 }
 
 async fn run(
     nodes: &mut TestNodes,
     transport: Transport,
-    planned: &RelayTrial,
+    planned: RelayTrial,
     parameters: Parameters,
 ) -> Result<(), NotPassed> {
     let nodes = nodes

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use perfrun_contract::node::{Reason, Side, Start, TrialRequest};
 use tokio::time::Instant;
 
-use super::SimplestTrial;
+use super::check_with;
 use crate::{
     Check, NotPassed,
     call::{call, expect},
@@ -14,42 +14,49 @@ use crate::{
     trial::{Trial, forget},
 };
 
-pub(super) fn checks(simplest: &SimplestTrial) -> Vec<Check> {
+pub(super) fn checks(simplest: &Result<Trial, String>) -> Vec<Check> {
     vec![
-        simplest.check(
+        check_with(
             "states/accepted",
             "a trial is 201, again 200, another under its id 409, and one beside it 423",
-            |nodes, simplest| accepted(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| accepted(nodes, trial).boxed(),
         ),
-        simplest.check(
+        check_with(
             "states/order",
             "states follow each other, and a wait ends when the state is later",
-            |nodes, simplest| order(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| order(nodes, trial).boxed(),
         ),
-        simplest.check(
+        check_with(
             "states/start",
             "a client begins at the requested moment of its own clock",
-            |nodes, simplest| start(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| start(nodes, trial).boxed(),
         ),
-        simplest.check(
+        check_with(
             "states/repeated",
             "start, finish and delete may be repeated, and forgotten trials are 404",
-            |nodes, simplest| repeated(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| repeated(nodes, trial).boxed(),
         ),
-        simplest.check(
+        check_with(
             "states/cancelled",
             "a trial is cancelled in every state, and the node takes the next one",
-            |nodes, simplest| cancelled(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| cancelled(nodes, trial).boxed(),
         ),
-        simplest.check(
+        check_with(
             "states/timeout",
             "a trial ends as Timeout when its time is up",
-            |nodes, simplest| timeout(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| timeout(nodes, trial).boxed(),
         ),
-        simplest.check(
+        check_with(
             "states/many",
             "fifty trials follow each other, each forgotten after its outcome",
-            |nodes, simplest| many(nodes, simplest).boxed(),
+            simplest.clone(),
+            |nodes, trial| many(nodes, trial).boxed(),
         ),
     ]
 }
@@ -73,8 +80,7 @@ async fn put(
     expect(answer, &format!("PUT {path}"), status)
 }
 
-async fn accepted(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn accepted(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let node = nodes.node(Participant::Tested).await?;
     let request = server(&trial);
     let checked = async {
@@ -99,8 +105,7 @@ async fn accepted(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), 
     Ok(checked?)
 }
 
-async fn order(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn order(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
@@ -151,8 +156,7 @@ async fn order(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), Not
     Ok(checked?)
 }
 
-async fn start(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn start(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
@@ -174,8 +178,7 @@ async fn start(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), Not
     Ok(checked?)
 }
 
-async fn repeated(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn repeated(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
@@ -235,8 +238,7 @@ async fn cancel(node: &Node, trial: &Trial, in_state: &str) -> Result<(), String
     Ok(())
 }
 
-async fn cancelled(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn cancelled(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
@@ -281,8 +283,7 @@ async fn cancelled(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(),
     Ok(checked?)
 }
 
-async fn timeout(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn timeout(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let node = nodes.node(Participant::Tested).await?;
     let request = TrialRequest {
         timeout_seconds: 0.5,
@@ -303,8 +304,7 @@ async fn timeout(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), N
     Ok(())
 }
 
-async fn many(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
-    let trial = simplest.trial("a")?;
+async fn many(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let mut after_ten = None;
     for i in 0..50 {

@@ -12,6 +12,7 @@ use perfrun_contract::{
 use strum::IntoEnumIterator;
 
 use super::{
+    check_with,
     counts::{check_equal, check_streams_ended, check_value_count},
     loads::{Load, check_counts, loads, longer, messages},
     relays,
@@ -87,31 +88,27 @@ fn in_process(tested: TestedStack<'_>) -> Option<Check> {
         parameters,
         stacks: [stack, stack].map(str::to_owned),
     };
-    Some(Check {
-        name: format!("workloads/{tested}.in-process.messages.serial"),
-        demand: "one process has both ends, and reports both".to_owned(),
-        run: Box::new(move |nodes| {
-            let (reason, trial) = (reason.clone(), trial.clone());
-            async move {
-                if let Some(reason) = reason {
-                    return Err(NotPassed::Skipped(reason));
-                }
-                let outcome = trial.run_both(nodes.node(Tested).await?).await?;
-                if let Some(failure) = outcome.failure {
-                    return Err(format!("it failed: {}: {}", failure.reason, failure.message).into());
-                }
-                let served = outcome.served.ok_or_else(|| "served is missing".to_owned())?;
-                check_equal(
-                    "bytes to the server (measured.bytesSent, served.bytesReceived)",
-                    outcome.measured.bytes_sent,
-                    served.bytes_received,
-                )?;
-                check_equal("bytes sent", outcome.measured.bytes_sent, 200 * 100)?;
-                Ok(check_value_count(&outcome.measured, Distribution::OneWay, 200)?)
-            }
-            .boxed()
-        }),
-    })
+    Some(check_with(
+        format!("workloads/{tested}.in-process.messages.serial"),
+        "one process has both ends, and reports both",
+        reason.map_or(Ok(trial), Err),
+        |nodes, trial| run_in_process(nodes, trial).boxed(),
+    ))
+}
+
+async fn run_in_process(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPassed> {
+    let outcome = trial.run_both(nodes.node(Tested).await?).await?;
+    if let Some(failure) = outcome.failure {
+        return Err(format!("it failed: {}: {}", failure.reason, failure.message).into());
+    }
+    let served = outcome.served.ok_or_else(|| "served is missing".to_owned())?;
+    check_equal(
+        "bytes to the server (measured.bytesSent, served.bytesReceived)",
+        outcome.measured.bytes_sent,
+        served.bytes_received,
+    )?;
+    check_equal("bytes sent", outcome.measured.bytes_sent, 200 * 100)?;
+    Ok(check_value_count(&outcome.measured, Distribution::OneWay, 200)?)
 }
 
 fn skipped(name: String, reason: &'static str) -> Check {
@@ -146,29 +143,19 @@ fn exchange(tested: TestedStack<'_>, pair: &NodePair, load: Load) -> Check {
     ];
     let mut all = load.parameters.iter();
     let reason = all.find_map(|parameters| tested.why_skipped(&roles, parameters));
-    let name = format!("workloads/{tested}.{}.{}", pair.name, load.name);
-    let (transport, pair) = (tested.transport, pair.clone());
-    Check {
-        name,
-        demand: "both ends complete, and agree on what was exchanged".to_owned(),
-        run: Box::new(move |nodes| {
-            let (reason, pair, load) = (reason.clone(), pair.clone(), load.clone());
-            async move {
-                match reason {
-                    Some(reason) => Err(NotPassed::Skipped(reason)),
-                    None => run(nodes, transport, &pair, &load).await,
-                }
-            }
-            .boxed()
-        }),
-    }
+    check_with(
+        format!("workloads/{tested}.{}.{}", pair.name, load.name),
+        "both ends complete, and agree on what was exchanged",
+        reason.map_or(Ok((tested.transport, pair.clone(), load)), Err),
+        |nodes, (transport, pair, load)| run(nodes, transport, pair, load).boxed(),
+    )
 }
 
 async fn run(
     nodes: &mut TestNodes,
     transport: Transport,
-    pair: &NodePair,
-    load: &Load,
+    pair: NodePair,
+    load: Load,
 ) -> Result<(), NotPassed> {
     let [(client, client_stack), (server, server_stack)] = &pair.ends;
     let [client, server] = nodes.several([*client, *server]).await?;
