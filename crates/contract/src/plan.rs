@@ -10,9 +10,9 @@ use strum::Display;
 use crate::{
     capabilities::Capabilities,
     compare::{CellPair, Judging},
-    matrix::{IpFamily, Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
+    matrix::{IpFamily, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
     network::{NONE, NetworkImpairments},
-    parameters::{Bandwidth, Parameters, Substreams},
+    parameters::Parameters,
     role::Role,
     support, units,
 };
@@ -204,18 +204,6 @@ impl Cell {
             .map_or(1, |(_, sources)| sources / servers)
     }
 
-    /// What is done, as far as it loads the link. It does not include how the protocol is negotiated, since
-    /// raw streams have nothing to negotiate.
-    fn load(&self) -> Parameters {
-        let mut parameters = self.parameters.clone();
-        if let Parameters::Bandwidth(Bandwidth { negotiation, .. })
-        | Parameters::Substreams(Substreams { negotiation, .. }) = &mut parameters
-        {
-            *negotiation = Negotiation::V1;
-        }
-        parameters
-    }
-
     /// Whether as many peers are on a link of the same network, with the same IP family.
     fn is_beside(&self, other: &Self) -> bool {
         let nodes = |cell: &Self| (cell.clients.len(), cell.servers.len(), cell.peers_per_client);
@@ -289,13 +277,13 @@ impl Plan {
         if cell.is_raw() || settings.into_iter().any(controls_congestion) {
             return None;
         }
-        let (transport, load) = (cell.transport.raw(), cell.load());
+        let transport = cell.transport.raw();
         // The cheap comparisons first: there is one for each pair of cells.
         self.cells.iter().position(|other| {
             other.is_raw_reference()
                 && other.transport == transport
                 && other.is_beside(cell)
-                && other.load() == load
+                && other.parameters == cell.parameters
         })
     }
 
