@@ -396,7 +396,8 @@ pub struct PlanArgs {
 /// Options of `perfrun validate`.
 #[derive(Args, Debug)]
 pub struct Validate {
-    /// Files with PerfRun and PerfSchedule documents; `-` reads standard input.
+    /// Files with PerfRun and PerfSchedule documents; `-` reads standard input. A folder stands for the
+    /// .yaml, .yml and .json files in it, but not for those of its folders.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
 }

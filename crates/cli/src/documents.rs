@@ -1,9 +1,10 @@
-//! Documents of a file, or of standard input.
+//! Documents of a file, or of standard input, and the files of a folder that may have documents.
 
 use std::{
-    fs::File,
+    ffi::OsStr,
+    fs::{self, File},
     io::{self, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, ensure};
@@ -19,6 +20,9 @@ use crate::args;
 /// Most bytes of the documents of a file.
 const TEXT_BYTES: u64 = 16 << 20;
 
+/// How the names of files with documents end, as for `kubectl apply -f FOLDER`.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
 /// Reads runs, changes them as the options say, and checks what they have become.
 pub(crate) fn read(file: &Path, options: &args::ComparisonOptions) -> anyhow::Result<Vec<PerfRun>> {
     document::parse_compared(&text(file)?, &options.of_document()).with_context(|| label(file))
@@ -27,6 +31,31 @@ pub(crate) fn read(file: &Path, options: &args::ComparisonOptions) -> anyhow::Re
 /// Reads and checks runs and schedules.
 pub(crate) fn read_any(file: &Path) -> anyhow::Result<Vec<Document>> {
     document::parse_any(&text(file)?).with_context(|| label(file))
+}
+
+/// The file that a path names, or the files of a folder that may have documents, in the order of their
+/// names. Folders in it are left out, as by `kubectl apply -f FOLDER`.
+pub(crate) fn files_of(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if path == Path::new("-") || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = || format!("failed to read {}", label(path));
+    let mut files = vec![];
+    for entry in fs::read_dir(path).with_context(failed)? {
+        let file = entry.with_context(failed)?.path();
+        let ending = file.extension().and_then(OsStr::to_str);
+        if ending.is_some_and(|ending| ENDINGS.contains(&ending)) && !file.is_dir() {
+            files.push(file);
+        }
+    }
+    // A check of nothing must not succeed.
+    ensure!(
+        !files.is_empty(),
+        "{} has no .yaml, .yml or .json file: name a file with documents, or the folder that has it",
+        label(path)
+    );
+    files.sort();
+    Ok(files)
 }
 
 /// The text of a file, or of standard input for `-`.

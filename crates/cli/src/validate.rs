@@ -13,23 +13,30 @@ use crate::{
     words::{counted, few_pairs, least_time_if_known},
 };
 
-/// Checks all files and prints the problems of each. Returns the exit status.
+/// Checks all files, and those of all folders, and prints the problems of each. Returns the exit status.
 pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     let mut status = 0;
-    for file in &args.files {
-        match valid(file) {
-            Ok(documents) => {
-                let mut lines = vec![format!(
-                    "{}: {}",
-                    label(file),
-                    counted(documents.len(), "valid document")
-                )];
-                lines.extend(documents.into_iter().flatten());
-                write_to_stdout(&(lines.join("\n") + "\n"))?;
-            }
-            Err(problem) => {
-                write_line_to_stderr(format_args!("perfrun: {problem:#}"));
-                status = 1;
+    let mut refuse = |problem: anyhow::Error| {
+        write_line_to_stderr(format_args!("perfrun: {problem:#}"));
+        status = 1;
+    };
+    for path in &args.files {
+        let files = documents::files_of(path).unwrap_or_else(|problem| {
+            refuse(problem);
+            vec![]
+        });
+        for file in &files {
+            match valid(file) {
+                Ok(documents) => {
+                    let mut lines = vec![format!(
+                        "{}: {}",
+                        label(file),
+                        counted(documents.len(), "valid document")
+                    )];
+                    lines.extend(documents.into_iter().flatten());
+                    write_to_stdout(&(lines.join("\n") + "\n"))?;
+                }
+                Err(problem) => refuse(problem),
             }
         }
     }

@@ -32,7 +32,10 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
     ),
     (
         "validate",
-        &["perfrun validate examples/quickstart.yaml examples/nightly.yaml"],
+        &[
+            "perfrun validate examples/quickstart.yaml examples/nightly.yaml",
+            "perfrun validate examples",
+        ],
     ),
     (
         "report",

@@ -142,6 +142,40 @@ fn validate_checks_every_file() {
 }
 
 #[test]
+fn validate_checks_every_file_of_a_folder_and_none_below_it() {
+    let scratch = Scratch::new();
+    // A folder is left out whatever its name is.
+    for folder in ["kept/below.yaml", "empty"] {
+        fs::create_dir_all(scratch.path().join(folder)).unwrap();
+    }
+    for file in ["b.yaml", "a.yml", "c.json"] {
+        scratch.write(&format!("kept/{file}"), &document::run(&file[..1]).text());
+    }
+    scratch.write("kept/README.md", "Not a document.\n");
+    scratch.write("kept/below.yaml/bad.yaml", "a: [\n");
+    let valid = |file: &str| {
+        let time = "has a duration that is not known before the run";
+        format!("kept/{file}: 1 valid document\n  perfrun/{} {time}\n", &file[..1])
+    };
+    let good = scratch.call(&["validate", "kept"]).expect(0);
+    assert_eq!(good.stdout, ["a.yml", "b.yaml", "c.json"].map(valid).concat());
+    assert_eq!(good.stderr, "");
+
+    scratch.write(
+        "kept/b.yaml",
+        &document::run("bad").with("iterations", json!(0)).text(),
+    );
+    let bad = scratch.call(&["validate", "empty", "kept"]).expect(1);
+    assert_eq!(bad.stdout, ["a.yml", "c.json"].map(valid).concat());
+    for words in [
+        "perfrun: empty has no .yaml, .yml or .json file: ",
+        "perfrun: kept/b.yaml: perfrun/bad is invalid:\n  - spec.iterations: ",
+    ] {
+        assert!(bad.stderr.contains(words), "{bad}");
+    }
+}
+
+#[test]
 fn a_run_announces_how_long_it_takes_at_least() {
     let scratch = Scratch::new();
     let document = document::steady("timed", 60, 2);
