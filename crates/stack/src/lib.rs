@@ -21,6 +21,7 @@ mod litep2p;
 pub mod messenger;
 mod metrics;
 mod raw;
+mod stream_per_connection;
 mod tasks;
 mod webrtc;
 

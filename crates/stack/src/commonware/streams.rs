@@ -21,7 +21,6 @@ use commonware_runtime::{
 };
 use commonware_stream::{Upgrader as _, sake, utils::codec};
 use futures::TryFutureExt;
-use parking_lot::Mutex;
 use perfrun_contract::matrix::Transport;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -37,10 +36,10 @@ use super::{
     network, setup, unsupported,
 };
 use crate::{
-    BoxStream, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, IDLE_TIMEOUT, Inbound,
-    OPEN_TIMEOUT, Reservation,
+    CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, IDLE_TIMEOUT, Inbound, Reservation,
     address::{cannot_listen, describe},
     interfaces,
+    stream_per_connection::StreamPerConnection,
     tasks::Tasks,
     within,
 };
@@ -180,7 +179,7 @@ struct Dialler {
 
 impl Dialler {
     /// Connects to a peer, and returns the stream and when TCP was connected.
-    async fn dial(&self, peer: &Address) -> Result<(Sealed, Instant), String> {
+    async fn dial(self, peer: Address) -> Result<(Sealed, Instant), String> {
         let dialled: Result<(SinkOf<Context>, StreamOf<Context>), _> = self.context.dial(peer.socket).await;
         let (sink, stream) = match dialled {
             Ok(dialled) => dialled,
@@ -191,11 +190,11 @@ impl Dialler {
             }
         };
         let connected = Instant::now();
-        let dial = self.upgrader.clone().dial(
+        let dial = self.upgrader.dial(
             self.context.child("dial"),
             NAMESPACE,
             Sealed::MOST,
-            peer.key.clone(),
+            peer.key,
             stream,
             sink,
         );
@@ -219,19 +218,18 @@ impl Host for Streams {
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let peer = Address::parse(address)?;
+        let dialler = self.dialler.clone();
+        let dial = move || dialler.clone().dial(peer.clone());
         let began = Instant::now();
-        let dialled = within(DIAL_TIMEOUT, self.dialler.dial(&peer)).await;
+        let dialled = within(DIAL_TIMEOUT, dial()).await;
         let (first, connected) = dialled.map_err(|reason| Error::dial(address, reason))?;
-        Ok(Box::new(Dialled {
-            phases: DialPhases {
-                transport: Some(connected - began),
-                established: began.elapsed(),
-                ..DialPhases::default()
-            },
-            dialler: self.dialler.clone(),
-            peer,
-            first: Mutex::new(Some(first)),
-        }))
+        let phases = DialPhases {
+            transport: Some(connected - began),
+            established: began.elapsed(),
+            ..DialPhases::default()
+        };
+        let redial = move || dial().map_ok(|(stream, _)| stream);
+        Ok(Box::new(StreamPerConnection::new(first, phases, redial)))
     }
 
     async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
@@ -241,36 +239,6 @@ impl Host for Streams {
     async fn close(self: Box<Self>) {
         self.tasks.end().await;
     }
-}
-
-struct Dialled {
-    phases: DialPhases,
-    dialler: Dialler,
-    peer: Address,
-    /// The dialled connection, until it becomes the first stream.
-    first: Mutex<Option<Sealed>>,
-}
-
-#[async_trait]
-impl Connection for Dialled {
-    fn phases(&self) -> DialPhases {
-        self.phases
-    }
-
-    /// The first stream is the dialled connection, and each further stream a new connection, as on raw TCP.
-    async fn open(&self) -> Result<BoxStream, Error> {
-        // Not in the condition itself, which would hold the lock.
-        let first = self.first.lock().take();
-        if let Some(first) = first {
-            return Ok(Box::new(first));
-        }
-        let opened = within(OPEN_TIMEOUT, self.dialler.dial(&self.peer)).await;
-        let (stream, _) = opened.map_err(Error::Open)?;
-        Ok(Box::new(stream))
-    }
-
-    /// Closes the dialled connection if it was not used. The users of streams close them.
-    async fn close(self: Box<Self>) {}
 }
 
 #[cfg(test)]

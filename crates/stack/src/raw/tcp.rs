@@ -9,7 +9,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use perfrun_contract::matrix::{Stack, Transport};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -20,8 +19,9 @@ use tokio_util::sync::DropGuard;
 
 use super::target::{self, Nonce};
 use crate::{
-    BoxStream, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
-    OPEN_TIMEOUT, Reservation, accept, address, congestion, interfaces, tasks::Tasks, within,
+    CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Reservation,
+    accept, address, congestion, interfaces, stream_per_connection::StreamPerConnection, tasks::Tasks,
+    within,
 };
 
 pub(super) async fn start(
@@ -136,20 +136,18 @@ impl Host for Tcp {
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let target = DialTarget::parse(address)?;
+        let congestion = self.congestion.clone();
+        let connect = move || connect(target, congestion.clone());
         let started = Instant::now();
-        let dialled = within(DIAL_TIMEOUT, connect(target, &self.congestion)).await;
+        let dialled = within(DIAL_TIMEOUT, connect()).await;
         let first = dialled.map_err(|reason| Error::dial(address, reason))?;
         let established = started.elapsed();
-        Ok(Box::new(Dialled {
-            target,
-            congestion: self.congestion.clone(),
-            first: Mutex::new(Some(first)),
-            phases: DialPhases {
-                transport: Some(established),
-                relay: target.behind.map(|_| established),
-                established,
-            },
-        }))
+        let phases = DialPhases {
+            transport: Some(established),
+            relay: target.behind.map(|_| established),
+            established,
+        };
+        Ok(Box::new(StreamPerConnection::new(first, phases, connect)))
     }
 
     /// A proxy keeps no reservations, because each connection names its target.
@@ -195,37 +193,7 @@ impl DialTarget {
     }
 }
 
-struct Dialled {
-    target: DialTarget,
-    congestion: congestion::Tcp,
-    /// The dialled connection, until it becomes the first stream.
-    first: Mutex<Option<TcpStream>>,
-    phases: DialPhases,
-}
-
-#[async_trait]
-impl Connection for Dialled {
-    fn phases(&self) -> DialPhases {
-        self.phases
-    }
-
-    /// The first stream is the dialled connection, and each further stream a new connection: parallel streams
-    /// of a stack compare with parallel connections.
-    async fn open(&self) -> Result<BoxStream, Error> {
-        // Not in the condition itself, which would hold the lock.
-        let first = self.first.lock().take();
-        if let Some(first) = first {
-            return Ok(Box::new(first));
-        }
-        let opened = within(OPEN_TIMEOUT, connect(self.target, &self.congestion)).await;
-        Ok(Box::new(opened.map_err(Error::Open)?))
-    }
-
-    /// Closes the dialled connection if it was not used. The users of streams close them.
-    async fn close(self: Box<Self>) {}
-}
-
-async fn connect(target: DialTarget, congestion: &congestion::Tcp) -> Result<TcpStream, String> {
+async fn connect(target: DialTarget, congestion: congestion::Tcp) -> Result<TcpStream, String> {
     let connected = async {
         let mut stream = TcpStream::connect(target.socket).await?;
         stream.set_nodelay(true)?;
