@@ -11,6 +11,7 @@ mod hover;
 mod latencies;
 mod lines;
 mod networks;
+mod rows;
 mod select;
 mod theme;
 

@@ -6,6 +6,7 @@ use plotters::style::{Color as _, text_anchor::HPos};
 use super::{
     axis::Axis,
     canvas::{self, Canvas, Drawing, Heading, MARGIN, Plot},
+    rows::PanelRows,
     theme::{self, LABEL, SeriesStyle, TITLE},
 };
 
@@ -83,32 +84,25 @@ impl Bars {
             labels,
             row: if is_beside { BAR_ROW } else { BAR_ROW + NAME },
         };
-        let lines: Vec<(&[Panel], Axis, [i32; 2])> = self
-            .rows
-            .iter()
-            .flat_map(|row| {
-                let chunks = row.chunks(columns as usize);
-                chunks.map(|line| {
-                    let axis = Axis::linear(self.unit, largest(row));
-                    (line, axis, layout.heights(line))
-                })
+        let lines = self.rows.iter().flat_map(|row| {
+            let chunks = row.chunks(columns as usize);
+            chunks.map(|line| {
+                let axis = Axis::linear(self.unit, largest(row));
+                (line, axis, layout.height(line))
             })
-            .collect();
-        let height = top + lines.iter().flat_map(|(.., heights)| heights).sum::<i32>();
+        });
+        let heading = (layout.left(), layout.heading());
+        let lines = PanelRows::new(lines, layout.width, heading, |panel: &Panel| &panel.title);
+        let height = top + lines.height();
         let heading = Heading {
             title: &self.title,
             caption: &self.caption,
             description: &self.description,
         };
         canvas::draw(&heading, (width, height), |canvas| {
-            let mut y = top;
-            for (line, axis, [more, height]) in lines {
-                for (panel, x) in line.iter().zip((MARGIN..).step_by(layout.width as usize)) {
-                    canvas.heading((x + layout.left(), y + 14), layout.heading(), &panel.title);
-                    panel.paint(canvas, &axis, &layout, (x, y + more));
-                }
-                y += more + height;
-            }
+            lines.paint(canvas, top, |panel, axis, at| {
+                panel.paint(canvas, axis, &layout, at);
+            });
         })
     }
 }
@@ -124,14 +118,10 @@ impl Layout {
         self.width - self.left() - 10
     }
 
-    /// Heights of panels side by side: what their headings take beyond the first lines, and the rest.
-    fn heights(&self, line: &[Panel]) -> [i32; 2] {
-        let headings = line.iter().map(|panel| panel.title.as_str());
+    /// The height of panels side by side, with headings of one line.
+    fn height(&self, line: &[Panel]) -> i32 {
         let bars = line.iter().map(|panel| panel.bars.len()).max().unwrap_or(0);
-        [
-            canvas::heading_height(headings, self.heading()),
-            TOP + bars as i32 * self.row + BOTTOM,
-        ]
+        TOP + bars as i32 * self.row + BOTTOM
     }
 }
 

@@ -4,6 +4,7 @@ use plotters::style::text_anchor::HPos;
 
 use super::{
     canvas::{self, Canvas, Drawing, Heading, MARGIN, PANELS_MAX, Plot},
+    rows::PanelRows,
     theme::{self, LABEL, TITLE},
 };
 use crate::units::PERCENT;
@@ -59,30 +60,21 @@ impl HeatMaps {
         };
         let top = MARGIN + TITLE as i32 + 40;
         let map_width = (width - 2 * MARGIN) / columns as i32;
-        let lines: Vec<(&[Map], [i32; 2])> = maps
-            .chunks(columns)
-            .map(|line| {
-                let headings = line.iter().map(|map| map.title.as_str());
-                let more = canvas::heading_height(headings, map_width - MARGIN);
-                let height = line.iter().map(Map::height).max().unwrap_or(0);
-                (line, [more, height])
-            })
-            .collect();
-        let bottom = top + lines.iter().flat_map(|(_, heights)| heights).sum::<i32>();
+        let rows = maps.chunks(columns).map(|row| {
+            let height = row.iter().map(Map::height).max().unwrap_or(0);
+            (row, (), height)
+        });
+        let rows = PanelRows::new(rows, map_width, (0, map_width - MARGIN), |map: &Map| &map.title);
+        let bottom = top + rows.height();
         let heading = Heading {
             title: &self.title,
             caption: &self.caption,
             description: &self.description,
         };
         canvas::draw(&heading, (width, bottom + MARGIN), |canvas| {
-            let mut y = top;
-            for (line, [more, height]) in lines {
-                for (map, x) in line.iter().zip((MARGIN..).step_by(map_width as usize)) {
-                    canvas.heading((x, y + 14), map_width - MARGIN, &map.title);
-                    self.paint(canvas, map, (x, x + left), y + more);
-                }
-                y += more + height;
-            }
+            rows.paint(canvas, top, |map, _, (x, y)| {
+                self.paint(canvas, map, (x, x + left), y);
+            });
             canvas.left_out(bottom + 4, self.maps.len() - maps.len());
         })
     }

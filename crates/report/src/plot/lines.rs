@@ -8,6 +8,7 @@ use super::{
     axis::Axis,
     canvas::{self, Canvas, Drawing, Heading, MARGIN, PANELS_MAX, Plot},
     hover::exact,
+    rows::PanelRows,
     theme::{self, LABEL, SeriesStyle, TITLE},
 };
 use crate::units;
@@ -116,18 +117,14 @@ impl Lines {
         };
         let panel_width = (width - 2 * MARGIN) / columns as i32;
         // Two neighbours are compared, so they have the same scale.
-        let pairs = panels.chunks(2).flat_map(|pair| {
+        let rows = panels.chunks(2).flat_map(|pair| {
             let axis = self.y_axis(pair);
-            pair.chunks(columns).map(move |line| (line, axis.clone()))
+            pair.chunks(columns)
+                .map(move |row| (row, axis.clone(), PANEL_HEIGHT))
         });
-        let lines: Vec<(&[Panel], Axis, i32)> = pairs
-            .map(|(line, axis)| {
-                let headings = line.iter().map(|panel| panel.title.as_str());
-                let more = canvas::heading_height(headings, panel_width - RIGHT);
-                (line, axis, more)
-            })
-            .collect();
-        let bottom = first + lines.iter().map(|(.., more)| PANEL_HEIGHT + more).sum::<i32>();
+        let heading = (0, panel_width - RIGHT);
+        let rows = PanelRows::new(rows, panel_width, heading, |panel: &Panel| &panel.title);
+        let bottom = first + rows.height();
         let heading = Heading {
             title: &self.title,
             caption: "",
@@ -136,14 +133,9 @@ impl Lines {
         canvas::draw(&heading, (width, bottom + MARGIN), |canvas| {
             canvas.legend(top, &legend);
             canvas.left_out(bottom + 4, self.panels.len() - panels.len());
-            let mut y = first;
-            for (line, axis, more) in lines {
-                for (panel, x) in line.iter().zip((MARGIN..).step_by(panel_width as usize)) {
-                    canvas.heading((x, y + 14), panel_width - RIGHT, &panel.title);
-                    self.panel(canvas, panel, &axis, (x, y + more), panel_width);
-                }
-                y += PANEL_HEIGHT + more;
-            }
+            rows.paint(canvas, first, |panel, axis, at| {
+                self.panel(canvas, panel, axis, at, panel_width);
+            });
         })
     }
 
