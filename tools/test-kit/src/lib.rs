@@ -5,6 +5,8 @@ pub mod dashboards;
 pub mod documents;
 pub mod grammar;
 pub mod memory;
+#[cfg(feature = "namespaces")]
+pub mod namespaces;
 pub mod pictures;
 pub mod records;
 pub mod remains;

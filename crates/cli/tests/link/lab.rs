@@ -2,16 +2,15 @@
 
 use std::{
     fmt,
-    io::{self, BufRead, BufReader, ErrorKind},
+    io::{self, BufRead, BufReader},
     os::{
-        fd::{AsFd, AsRawFd},
         linux::net::SocketAddrExt,
         unix::{
             net::{SocketAddr, UnixListener},
             process::CommandExt,
         },
     },
-    process::{self, Child, ChildStdout, Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -22,8 +21,11 @@ use rustix::{
 };
 use serde_json::Value;
 
-use perfrun_local::namespace::Namespace;
-use perfrun_test_kit::{Need, skip};
+use perfrun_test_kit::{
+    Need,
+    namespaces::{self, Namespace, ip, path},
+    skip,
+};
 
 /// Sends; its eth0 is impaired.
 pub(crate) const NEAR: &str = "10.78.0.1";
@@ -49,14 +51,7 @@ impl Lab {
     /// `None`, and recorded as skipped, if this machine cannot have one.
     pub(crate) fn new() -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let namespaces = Namespace::create().and_then(|near| Ok((near, Namespace::create()?)));
-        let (near, far) = match namespaces {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                skip(Need::Root, "all of it", "needs root, to make network namespaces");
-                return None;
-            }
-            namespaces => namespaces.unwrap(),
-        };
+        let (near, far) = namespaces::pair("all of it").unwrap()?;
         let mut lab = Self {
             near,
             far,
@@ -67,20 +62,7 @@ impl Lab {
             skip(Need::Links, "all of it", "needs /dev/net/tun");
             return None;
         }
-        let peer = path(&lab.far);
-        ip(
-            &lab.near,
-            &[
-                "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer,
-            ],
-        );
-        for (namespace, address) in [(&lab.near, NEAR), (&lab.far, FAR)] {
-            ip(
-                namespace,
-                &["address", "add", &format!("{address}/24"), "dev", "eth0"],
-            );
-            ip(namespace, &["link", "set", "eth0", "up"]);
-        }
+        namespaces::join((&lab.near, &[NEAR]), (&lab.far, &[FAR])).unwrap();
         lab.base = format!("{}us", round_trip(&lab.probe(&["--json"])).as_micros());
         Some(lab)
     }
@@ -148,7 +130,7 @@ impl Lab {
         let name = format!("perfrun-test-{}", sleeping.id());
         let resident = Resident { sleeping, name };
         let number = resident.sleeping.id().to_string();
-        ip(&self.near, &["netns", "attach", &resident.name, &number]);
+        ip(&self.near, &["netns", "attach", &resident.name, &number]).unwrap();
         resident
     }
 
@@ -305,18 +287,4 @@ impl Drop for Resident {
         // There is none if it could not be made.
         let _ = Command::new("ip").args(["netns", "delete", &self.name]).output();
     }
-}
-
-/// A file that stands for a namespace of this process.
-fn path(namespace: &Namespace) -> String {
-    format!("/proc/{}/fd/{}", process::id(), namespace.as_fd().as_raw_fd())
-}
-
-fn ip(namespace: &Namespace, arguments: &[&str]) {
-    let output = namespace.run(|| Command::new("ip").args(arguments).output().unwrap());
-    assert!(
-        output.status.success(),
-        "ip {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }

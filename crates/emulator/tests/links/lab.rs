@@ -1,19 +1,15 @@
 //! Two network namespaces and a link between them.
 
-use std::{
-    fs::File,
-    io::{self, ErrorKind},
-    net::IpAddr,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-    process::{Command, Output},
-    thread,
-};
+use std::{net::IpAddr, process::Command};
 
 use parking_lot::{Mutex, MutexGuard};
 use perfrun_emulator::{Emulator, Options, awake::AwakeCpus};
 use perfrun_link::{Ability, Backend, Impairment, OutgoingLinks};
-use perfrun_test_kit::{Need, skip, uml};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use perfrun_test_kit::{
+    Need,
+    namespaces::{self, Namespace, ip},
+    skip, uml,
+};
 
 /// Randomness repeats itself, or a test would fail once in a hundred runs for no reason.
 const SEED: u64 = 7;
@@ -47,18 +43,7 @@ impl Lab {
     /// Returns `None`, and logs a skip, where namespaces cannot be made or the backend does not work.
     pub(crate) fn new(backend: Backend) -> Option<Self> {
         let alone = alone();
-        let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));
-        let (near, far) = match namespaces {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                skip(
-                    Need::Root,
-                    &backend.to_string(),
-                    "needs root, to make network namespaces",
-                );
-                return None;
-            }
-            namespaces => namespaces.unwrap(),
-        };
+        let (near, far) = namespaces::pair(&backend.to_string()).unwrap()?;
         let abilities = near.run(|| perfrun_emulator::abilities::detect("lo"));
         let ability = match backend {
             Backend::Kernel => abilities.kernel,
@@ -84,22 +69,13 @@ impl Lab {
             }
             return None;
         }
-        let peer = format!("/proc/{}/fd/{}", std::process::id(), far.0.as_raw_fd());
-        near.ip(&[
-            "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer,
-        ]);
-        for (namespace, addresses) in [(&near, &[NEAR][..]), (&far, &[FAR, FAR_UNIMPAIRED])] {
-            for address in addresses {
-                namespace.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
-            }
-            namespace.ip(&["link", "set", "lo", "up"]);
-            namespace.ip(&["link", "set", "eth0", "up"]);
+        for namespace in [&near, &far] {
+            ip(namespace, &["link", "set", "lo", "up"]).unwrap();
         }
+        namespaces::join((&near, &[NEAR]), (&far, &[FAR, FAR_UNIMPAIRED])).unwrap();
         let v6 = |namespace: &Namespace, address| {
             let arguments = ["-6", "address", "add", address, "dev", "eth0", "nodad"];
-            namespace
-                .try_ip(&arguments)
-                .is_some_and(|output| output.status.success())
+            ip(namespace, &arguments).is_ok()
         };
         let has_v6 = v6(&near, "fd77::1/64") && v6(&far, "fd77::2/64");
         Some(Self {
@@ -139,7 +115,7 @@ impl Lab {
         ]
         .map(|arguments| self.tc(arguments))
         .concat();
-        let links = self.near.ip(&["-o", "link"]);
+        let links = ip(&self.near, &["-o", "link"]).unwrap();
         traces.push_str(
             &links
                 .lines()
@@ -157,42 +133,4 @@ pub(crate) fn to_far(impairment: Impairment) -> OutgoingLinks {
 
 pub(crate) fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
-}
-
-/// A network namespace without a name, which ends with this value.
-pub(crate) struct Namespace(OwnedFd);
-
-impl Namespace {
-    fn new() -> io::Result<Self> {
-        let make = || {
-            // SAFETY: only the network namespace changes; the file descriptor table stays shared.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-            Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
-        };
-        thread::scope(|scope| scope.spawn(make).join().unwrap())
-    }
-
-    /// Runs something on a thread in this namespace; sockets and processes that it makes stay in it.
-    pub(crate) fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        let inside = || {
-            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            act()
-        };
-        thread::scope(|scope| scope.spawn(inside).join())
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    pub(crate) fn ip(&self, arguments: &[&str]) -> String {
-        let output = self.try_ip(arguments).expect("`ip` of iproute2 is installed");
-        assert!(
-            output.status.success(),
-            "ip {arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn try_ip(&self, arguments: &[&str]) -> Option<Output> {
-        self.run(|| Command::new("ip").args(arguments).output()).ok()
-    }
 }

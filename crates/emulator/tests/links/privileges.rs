@@ -9,7 +9,7 @@ use std::{
 
 use perfrun_emulator::{Emulator, Options, abilities::detect};
 use perfrun_link::{Abilities, Ability, Backend, Impairment, Obstacle};
-use perfrun_test_kit::{Need, skip};
+use perfrun_test_kit::{Need, namespaces::ip, skip};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use crate::{
@@ -92,9 +92,10 @@ fn probing_the_abilities_leaves_the_interface_unchanged() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
-    let before = (lab.traces(), lab.near.ip(&["-o", "link"]));
+    let links = || ip(&lab.near, &["-o", "link"]).unwrap();
+    let before = (lab.traces(), links());
     lab.near.run(|| detect("eth0"));
-    assert_eq!((lab.traces(), lab.near.ip(&["-o", "link"])), before);
+    assert_eq!((lab.traces(), links()), before);
 }
 
 #[test]

@@ -1,13 +1,9 @@
 //! Two network namespaces joined by veth.
 
-use std::{
-    fs,
-    os::fd::{AsFd, AsRawFd},
-    process::{self, Command},
-};
+use std::fs;
 
-use anyhow::{Context, Result, ensure};
-use perfrun_local::namespace::Namespace;
+use anyhow::{Context, Result};
+use perfrun_test_kit::namespaces::{Namespace, join};
 
 /// The address of the sender, whose eth0 is impaired.
 pub(super) const NEAR: &str = "10.79.0.1";
@@ -26,19 +22,8 @@ impl VethPair {
     pub(super) fn create() -> Result<Self> {
         let create = || Namespace::create().context("failed to create a network namespace: run as root");
         let (near, far) = (create()?, create()?);
-        let peer = format!("/proc/{}/fd/{}", process::id(), far.as_fd().as_raw_fd());
-        ip(
-            &near,
-            &[
-                "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer,
-            ],
-        )?;
-        for (namespace, address) in [(&near, NEAR), (&far, FAR)] {
-            ip(
-                namespace,
-                &["address", "add", &format!("{address}/24"), "dev", "eth0"],
-            )?;
-            ip(namespace, &["link", "set", "eth0", "up"])?;
+        join((&near, &[NEAR]), (&far, &[FAR]))?;
+        for namespace in [&near, &far] {
             for buffers in ["tcp_rmem", "tcp_wmem"] {
                 let file = format!("/proc/sys/net/ipv4/{buffers}");
                 namespace
@@ -48,16 +33,4 @@ impl VethPair {
         }
         Ok(Self { near, far })
     }
-}
-
-fn ip(namespace: &Namespace, arguments: &[&str]) -> Result<()> {
-    let output = namespace
-        .run(|| Command::new("ip").args(arguments).output())
-        .context("failed to start ip: install the package iproute2")?;
-    ensure!(
-        output.status.success(),
-        "ip {arguments:?} failed: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
 }

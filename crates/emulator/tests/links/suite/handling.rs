@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use perfrun_test_kit::namespaces::ip;
+
 use super::*;
 
 pub(crate) fn others_are_not_impaired(backend: Backend) {
@@ -64,7 +66,7 @@ pub(crate) fn neighbours_are_found_without_the_delay(backend: Backend) {
             eventually(
                 &format!("first round trip to {far} after {whose} neighbours were forgotten"),
                 || {
-                    forgets.ip(&[family, "neigh", "flush", "dev", "eth0"]);
+                    ip(forgets, &[family, "neigh", "flush", "dev", "eth0"]).unwrap();
                     median(round_trips(&lab, &echo, 1, Duration::ZERO))
                 },
                 |first| (200.0..300.0).contains(first),
