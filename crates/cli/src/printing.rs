@@ -8,6 +8,7 @@ use perfrun_contract::{
     profile::Profile,
     reported_run::ReportedRun,
     run::{Isolation, Phase},
+    tally::{Conclusion, EndReason},
 };
 use perfrun_report::{Basis, ShownResults, TerminalOptions};
 
@@ -24,10 +25,10 @@ pub(crate) fn show_all_command(results: &Path) -> String {
 }
 
 /// The command that measures what a run on this machine has not, as a user can type it. `None` if nothing
-/// is missing, and of a run that is in progress.
+/// is missing, of a run that is in progress, and if trials took too long: a resumed run keeps their limit.
 pub(crate) fn resume_command(folder: &Path, results: &Results) -> Option<String> {
-    let phase = results.conclusion().phase;
-    let is_open = matches!(phase, Phase::Failed | Phase::Cancelled);
+    let Conclusion { phase, reason, .. } = results.conclusion();
+    let is_open = matches!(phase, Phase::Failed | Phase::Cancelled) && reason != EndReason::TrialTimeout;
     let is_here = folder.is_dir() && results.environment.isolation != Isolation::Pods;
     (is_open && is_here).then(|| format!("{} run --resume {}", typed(), folder.display()))
 }

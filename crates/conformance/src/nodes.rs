@@ -26,6 +26,22 @@ pub enum Error {
         /// From its starter.
         why: String,
     },
+    /// A node exited.
+    #[error("{who} ended before it was ready: {why}")]
+    Ended {
+        /// Which node.
+        who: Participant,
+        /// Its exit status, and the end of its log.
+        why: String,
+    },
+    /// A node answers with an error.
+    #[error("{who} answered GET /v1/info with an error: {why}")]
+    Refused {
+        /// Which node.
+        who: Participant,
+        /// The error.
+        why: String,
+    },
     /// A node does not answer.
     #[error("{who} did not answer GET /v1/info within {START_TIMEOUT:?}: {why}")]
     Silent {
@@ -187,8 +203,11 @@ impl TestNodes {
                     });
                 }
                 (Err(_) | Ok(Err(client::Error::Unreachable(_))), None) => "no answer",
-                (_, Some(end)) => return Err(silent(end)),
-                (Ok(Err(error)), None) => return Err(silent(error.describe())),
+                (_, Some(why)) => return Err(Error::Ended { who, why }),
+                (Ok(Err(error)), None) => {
+                    let why = error.describe();
+                    return Err(Error::Refused { who, why });
+                }
             };
             if Instant::now() > deadline {
                 let log = running.log_tail().await;

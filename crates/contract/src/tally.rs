@@ -110,7 +110,8 @@ pub struct Conclusion {
 pub enum EndReason {
     /// All trials that were needed completed.
     Succeeded,
-    /// The run was stopped on request. The results so far are kept.
+    /// The run was stopped before its end: on request, or because a local perfrun was killed. The results so
+    /// far are kept.
     Cancelled,
     /// All trials were run. Those that failed took longer than `timeouts.trial`: increase it, or make the
     /// workload smaller.

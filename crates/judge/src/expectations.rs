@@ -273,7 +273,7 @@ impl CellValues<'_> {
         Evaluation {
             verdict: compare_with_limit(interval, least.ln(), 1.0),
             evidence: format!(
-                "{}, where at least {} is expected",
+                "{}, where at least {} of raw is expected",
                 counted.described(&format!("{share} of raw"), "iteration"),
                 units::percent(least),
             ),

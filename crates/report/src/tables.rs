@@ -113,6 +113,8 @@ pub(crate) fn content(shown: ShownResults<'_>) -> ReportContent {
     }
     measurements.extend(lateness::table(&index));
     measurements.extend(profiles::tables(results));
+    let has_comparisons = measurements.iter().any(|table| table.title == comparisons::TITLE);
+    let method = method(&index, has_comparisons);
     ReportContent {
         title: results.name.to_owned(),
         warnings: warnings(&index),
@@ -123,7 +125,7 @@ pub(crate) fn content(shown: ShownResults<'_>) -> ReportContent {
         problems: problems::tables(results),
         environment: environment::table(results),
         ip_families: ip_families(results),
-        method: method(&index),
+        method,
         intervals: "[low, high] beside a median is its 95 % confidence interval, for this run only.",
         congestion: congestion(results),
     }
@@ -287,7 +289,7 @@ fn busy(index: &ResultsIndex<'_>) -> Option<String> {
     ))
 }
 
-fn method(index: &ResultsIndex<'_>) -> String {
+fn method(index: &ResultsIndex<'_>, has_comparisons: bool) -> String {
     let warmup = match index.results.settings.warmup {
         0 => "no warm-up".to_owned(),
         1 => "after 1 warm-up trial that does not count".to_owned(),
@@ -306,7 +308,11 @@ fn method(index: &ResultsIndex<'_>) -> String {
         _ if least < most => format!("{least} to {most} trials"),
         _ => format!("{most} trials"),
     };
-    format!("Each median is over {count}, {warmup}{few}.")
+    let median = match has_comparisons {
+        true => "Each median outside of Comparisons",
+        false => "Each median",
+    };
+    format!("{median} is over {count}, {warmup}{few}.")
 }
 
 fn ip_families(results: &ReportedRun<'_>) -> Option<&'static str> {

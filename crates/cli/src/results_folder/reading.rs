@@ -58,9 +58,15 @@ pub fn read_within(path: &Path, memory: &MemoryBudget) -> Result<Results, Error>
         results.judged = judged(&results);
     }
     // The file tells of a run that was killed, unless its perfrun still holds the folder.
-    if results.reason.as_deref() == Some(UNFINISHED) && lock::is_in_use(atomic::folder_of(&file)) {
-        results.reason = None;
-        results.conclusion = Some(results.tally().in_progress());
+    if results.reason.as_deref() == Some(UNFINISHED) {
+        results.conclusion = None;
+        results.conclusion = Some(match lock::is_in_use(atomic::folder_of(&file)) {
+            true => {
+                results.reason = None;
+                results.tally().in_progress()
+            }
+            false => results.conclusion(),
+        });
     }
     // Statistics of an earlier version are not what reports of this one say they are.
     results.summary = perfrun_report::summarize(&results.plan, &results.trials);

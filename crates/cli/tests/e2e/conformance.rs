@@ -113,7 +113,7 @@ fn each_fault_of_a_node_fails_the_check_that_is_about_it() {
 fn a_program_that_is_not_a_node_is_refused_with_the_end_of_its_log() {
     let (conforms, text) = conformance("/bin/sh -c false", &[]);
     assert!(
-        !conforms && text.contains("did not answer GET /v1/info"),
+        !conforms && text.contains("the node ended before it was ready: exit status: 1"),
         "{text}"
     );
     let (conforms, text) = conformance("no-such-program", &[]);

@@ -119,6 +119,8 @@ fn a_run_in_which_all_trials_failed_reports_why() {
             ended.stdout.contains("TrialTimeout: 1 of 1 trials failed"),
             "{ended}"
         );
+        // A resumed run has the same limit.
+        assert!(!ended.stdout.contains("--resume"), "{ended}");
     }
 }
 

@@ -93,6 +93,9 @@ fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
                 .contains("perfrun exited before the run ended; 1 of 100 trials completed"),
             "{report}"
         );
+        let json = ["report", folder.to_str().unwrap(), "--output", "json"];
+        let saved = parsed(&scratch.call(&json).expect(0).stdout);
+        assert_eq!(saved.conclusion.unwrap().reason, EndReason::Cancelled);
     }
 }
 

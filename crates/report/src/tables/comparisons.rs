@@ -73,6 +73,10 @@ pub(crate) fn comparisons<'a>(
     basis: Basis,
 ) -> Option<Table> {
     let (difference_of, counted) = of_basis(basis, has_intervals(judged));
+    let medians_of = match basis {
+        Basis::Trials => "medians of the pairs that count",
+        Basis::TwoRuns | Basis::PairsOfRuns | Basis::EarlierRuns => "medians",
+    };
     let pair_of = |id: &str| pair(cell_of(id), id);
     let pairs = |side: fn(&Comparison) -> &str| -> BTreeSet<String> {
         let comparisons = judged.comparisons.iter();
@@ -132,7 +136,7 @@ pub(crate) fn comparisons<'a>(
     Table::new(Kind::Main, &key_names, value_names, rows)
         .called(
             TITLE,
-            format!("{of}medians, baseline → candidate; {difference_of}"),
+            format!("{of}{medians_of}, baseline → candidate; {difference_of}"),
         )
         .unless_empty()
 }

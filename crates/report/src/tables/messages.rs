@@ -126,9 +126,10 @@ fn method(cells: &[&Cell]) -> String {
     });
     let broadcast = of(MessageMode::Broadcast).map(|load| {
         format!(
-            "Mode broadcast sends each message to {} servers. Values are of all receivers together; propagation is from \
-             sending a message until a receiver had it",
-            load.receivers
+            "Mode broadcast sends each message to {} server{}. Values are of all receivers together; propagation is \
+             from sending a message until a receiver had it",
+            load.receivers,
+            if load.receivers == 1 { "" } else { "s" }
         )
     });
     let modes = [serial, serial_ack, stream, broadcast];

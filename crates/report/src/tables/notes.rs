@@ -109,7 +109,7 @@ pub(super) fn explained(flag: Flag) -> String {
             "an impaired link lost packets that it should not have (busy machine)".to_owned()
         }
         Flag::BelowNominal => format!(
-            "streams echoed at less than {:.0} % of the nominal rate",
+            "streams echoed, or messages arrived, at less than {:.0} % of the nominal rate",
             ACHIEVED_MIN * 1e2
         ),
         Flag::Disturbed => {

@@ -22,9 +22,13 @@ use crate::{
 /// With more cases than these, their number is all that a reader can take in.
 const SENTENCES_MAX: usize = 6;
 
-/// Why only medians are named.
+/// Why only medians are named in all cases.
 const NO_ORDER: &str =
     "Values of fewer than six trials have no interval, so no pair of stacks is called faster.";
+
+/// Why only medians are named in some cases.
+const SOME_WITHOUT_ORDER: &str =
+    "Where a value is of fewer than six trials, it has no interval, and only medians are named.";
 
 /// What "a or b is fastest" means.
 const ALTERNATIVES: &str =
@@ -40,7 +44,7 @@ const SHARES: &str = "Shares of raw are estimated from the ratios within iterati
 const MEDIANS: &str = "Median times to open a substream are in the table Substreams in detail, as p50.";
 
 /// What is left out of the sentences.
-const BELOW_PACE: &str = "Stacks that did not achieve the pace of an echo are not compared.";
+const BELOW_PACE: &str = "Stacks that did not keep the pace of their load are not compared.";
 
 /// What follows a share of raw.
 const OF_RAW: &str = " of raw";
@@ -110,8 +114,7 @@ struct Group {
 pub(super) fn sentences(index: &ResultsIndex<'_>) -> Vec<String> {
     let cases = cases(index);
     let mut compared = cases.iter().filter(|case| case.is_compared()).peekable();
-    let is_too_few = |case: &Case| matches!(case.separation, Separation::TooFew(_));
-    let has_order = compared.peek().is_none() || !compared.all(is_too_few);
+    let has_order = compared.peek().is_none() || !compared.all(Case::is_too_few);
     let mut sentences = vec![];
     let shown: Vec<&Case> = match cases.len() {
         ..=SENTENCES_MAX => cases.iter().collect(),
@@ -123,8 +126,7 @@ pub(super) fn sentences(index: &ResultsIndex<'_>) -> Vec<String> {
             furthest(&cases)
         }
     };
-    let has_medians = shown.iter().any(|case| is_too_few(case));
-    sentences.extend(has_medians.then(|| NO_ORDER.to_owned()));
+    sentences.extend(why_medians(&shown).map(str::to_owned));
     sentences.extend((!shown.is_empty() && shown.len() < cases.len()).then(|| SELECTED.to_owned()));
     sentences.extend(shown.iter().map(|case| case.sentence()));
     let is_share = |sentence: &String| sentence.contains(OF_RAW) || sentence.contains(OF_PROXY);
@@ -141,6 +143,16 @@ pub(super) fn sentences(index: &ResultsIndex<'_>) -> Vec<String> {
     let explained = explained.into_iter().filter(|(is_due, _)| *is_due);
     sentences.extend(explained.map(|(_, text)| text.to_owned()));
     sentences
+}
+
+/// Why some of the sentences about these cases name medians only.
+fn why_medians(shown: &[&Case]) -> Option<&'static str> {
+    let mut compared = shown.iter().filter(|case| case.is_compared());
+    match shown.iter().any(|case| case.is_too_few()) {
+        true if compared.all(|case| case.is_too_few()) => Some(NO_ORDER),
+        true => Some(SOME_WITHOUT_ORDER),
+        false => None,
+    }
 }
 
 /// For each transport the case whose values are furthest apart. One that says which is faster is preferred
@@ -161,6 +173,10 @@ fn furthest(cases: &[Case]) -> Vec<&Case> {
 impl Case {
     fn is_compared(&self) -> bool {
         !matches!(self.separation, Separation::Single(_))
+    }
+
+    fn is_too_few(&self) -> bool {
+        matches!(self.separation, Separation::TooFew(_))
     }
 
     fn sentence(&self) -> String {
@@ -554,6 +570,18 @@ mod tests {
             spread: spread(&values(intervals)),
             separation: separation(values(intervals)).unwrap(),
         }
+    }
+
+    #[test]
+    fn only_medians_are_announced_where_a_value_has_too_few_trials() {
+        let apart = || of(Transport::Tcp, "", &[("a", 8.0, 9.0), ("b", 5.0, 6.0)]);
+        let too_few = || Case {
+            separation: Separation::TooFew(String::new()),
+            ..apart()
+        };
+        assert_eq!(why_medians(&[&apart()]), None);
+        assert_eq!(why_medians(&[&too_few(), &too_few()]), Some(NO_ORDER));
+        assert_eq!(why_medians(&[&apart(), &too_few()]), Some(SOME_WITHOUT_ORDER));
     }
 
     #[test]
