@@ -157,7 +157,7 @@ fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
     assert!(rendered.contains(&format!("{not_needed}.")), "{rendered}");
     let needed = |most: u32| iterations.iter().map(move |needed| (*needed).min(most));
     let range = format!(
-        "Each median is over {} to {} trials",
+        "Each median outside of Comparisons is over {} to {} trials",
         needed(40).min().unwrap(),
         needed(40).max().unwrap()
     );

@@ -15,7 +15,7 @@ fn a_comparison_of_two_stacks_names_both() {
     let rendered = markdown(&results.reported_run());
     for words in [
         "Not as expected: upload over tcp (upload-64Mi), pr → pr against main → main, ",
-        "\nBaseline main → main, candidate pr → pr; medians, baseline → candidate; ",
+        "\nBaseline main → main, candidate pr → pr; medians of the pairs that count, baseline → candidate; ",
         "| upload-64Mi, tcp | uploadGoodput | ",
     ] {
         assert!(rendered.contains(words), "{words:?} is not in: {rendered}");
@@ -33,7 +33,10 @@ fn a_candidate_with_the_name_of_its_side_is_not_named_twice() {
 ";
     for stack in ["libp2p", "raw"] {
         let drawn = markdown(&run(&SPEC.replace("STACK", stack)).results().reported_run());
-        assert!(drawn.contains("\nMedians, baseline → candidate; "), "{drawn}");
+        assert!(
+            drawn.contains("\nMedians of the pairs that count, baseline → candidate; "),
+            "{drawn}"
+        );
     }
 }
 
