@@ -58,8 +58,7 @@ pub fn read_within(path: &Path, memory: &MemoryBudget) -> Result<Results, Error>
         results.judged = judged(&results);
     }
     // The file tells of a run that was killed, unless its perfrun still holds the folder.
-    if results.reason.as_deref() == Some(UNFINISHED) {
-        results.conclusion = None;
+    if results.reason.as_deref() == Some(UNFINISHED) && results.conclusion.is_none() {
         results.conclusion = Some(match lock::is_in_use(atomic::folder_of(&file)) {
             true => {
                 results.reason = None;
