@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use perfrun_emulator::{AddressLocation, Emulator, Options, Status, abilities, locate};
-use perfrun_link::{Ability, Backend, LinkState, OutgoingLinks};
+use perfrun_link::{Ability, ActiveBackend, Backend, LinkState, OutgoingLinks};
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::{MissedTickBehavior, interval},
@@ -33,7 +33,9 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
     let links = OutgoingLinks::to(args.to.iter().copied(), impairment)?;
     let interface = &args.interface;
     let (mut emulator, state) = args.namespace.enter(|| start(interface, &links, args.backend))?;
-    print_state(args, &state)?;
+    if state.backend == ActiveBackend::Kernel {
+        print_state(args, &state)?;
+    }
     let Some(left) = emulator.take().and_then(Emulator::leave) else {
         return Ok(0);
     };
@@ -47,6 +49,11 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
                 .context("failed to serve the state of the link to other processes")
         })
         .inspect_err(|error| warn(&format!("{error:#}")));
+    // Only now, because its reader may ask for the state immediately.
+    if let Err(error) = print_state(args, &state) {
+        drop(shared.take());
+        return Err(error);
+    }
     warn("the link is impaired while this command runs; press Ctrl-C to stop");
     let ended = block_on(wait(shared.clone()));
     let last = shared.state();

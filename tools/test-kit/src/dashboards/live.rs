@@ -309,7 +309,7 @@ pub async fn stays_when_targets_are_gone(
 /// The data of an answer, sorted. The time when a run was last seen is left out: an exporter that is still up
 /// at the end of the time range is scraped again later.
 fn data(answer: &Answer) -> Vec<String> {
-    let is_moment = answer.expression.starts_with("topk ") && answer.expression.contains(run::SEEN.name);
+    let is_moment = answer.expression.contains("topk ") && answer.expression.contains(run::SEEN.name);
     let lines = answer.series.iter().map(|series| match is_moment {
         true => format!("{:?}", series.labels),
         false => format!("{:?} {:?}", series.labels, series.numbers()),
