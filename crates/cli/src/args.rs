@@ -8,6 +8,7 @@ mod link;
 mod reference;
 mod tips;
 mod usage;
+mod version;
 
 use std::{
     env,
@@ -58,7 +59,7 @@ in the cluster.";
 /// operator of a Kubernetes cluster runs it, each node in a pod. Installed as `kubectl-perfrun`, this program
 /// is also `kubectl perfrun`.
 #[derive(Debug, Parser)]
-#[command(version, name = "perfrun")]
+#[command(version = version::VERSION.as_str(), name = "perfrun")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
