@@ -28,7 +28,7 @@ pub struct Statuses {
 const STOPPED: (u8, &str) = (INTERRUPTED, "stopped by Ctrl-C, SIGTERM or SIGHUP");
 
 /// Every command, in the order of `perfrun --help`.
-pub const COMMANDS: [Statuses; 18] = [
+pub const COMMANDS: [Statuses; 19] = [
     Statuses {
         command: "",
         meanings: &[
@@ -66,6 +66,14 @@ pub const COMMANDS: [Statuses; 18] = [
             STOPPED,
         ],
         note: "With several documents, the worst status counts, in this order: 130, 1, 3, 4, 0.",
+    },
+    Statuses {
+        command: "new",
+        meanings: &[
+            (SUCCESS, "the document was written"),
+            (INCOMPLETE, "the file exists already, or cannot be written"),
+        ],
+        note: "",
     },
     Statuses {
         command: "plan",

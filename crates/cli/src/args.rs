@@ -5,6 +5,7 @@ mod cluster;
 mod comparison;
 mod help;
 mod link;
+mod new;
 mod reference;
 mod tips;
 mod usage;
@@ -39,6 +40,7 @@ pub use self::link::{
     ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, PeerAddress, ProbeLink, SetLink,
     ShowLink,
 };
+pub use self::new::New;
 pub use self::reference::reference;
 pub use self::usage::InvalidCommandLine;
 
@@ -209,6 +211,8 @@ pub struct Describe {
 pub enum Command {
     /// Run every PerfRun in a file, on this machine or on a cluster.
     Run(Run),
+    /// Write a first document for a workload, with a comment on each field.
+    New(New),
     /// Print what a file would run: nodes, cells, trials, and which cells are skipped and why.
     Plan(PlanArgs),
     /// Check whether a program or an image speaks the node contract, and may take part in runs.

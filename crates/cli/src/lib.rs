@@ -3,9 +3,9 @@
 //! | module | subject |
 //! |---|---|
 //! | [`args`], [`mod@output`], `exit_status`, `signals` | the command line, its two streams, and how it ends |
-//! | [`plan`], [`validate`], [`run`], [`report`], [`compare`], [`history`], [`link`], [`conformance`], [`describe`] | a command each |
+//! | [`new`], [`plan`], [`validate`], [`run`], [`report`], [`compare`], [`history`], [`link`], [`conformance`], [`describe`] | a command each |
 //! | [`cluster`] | the commands that talk to a cluster |
-//! | `documents`, [`results_folder`], `executable` | the files that commands read and write |
+//! | `documents`, `first_documents`, [`results_folder`], `executable` | the files that commands read and write |
 //! | [`ui`], [`page`] | the progress of a run on a terminal, and in a browser |
 //! | `printing`, `words`, [`ci`], `junit` | results and plans as text, also for systems for continuous integration |
 //! | [`profile`] | profiles of nodes |
@@ -20,9 +20,11 @@ pub mod describe;
 mod documents;
 mod executable;
 mod exit_status;
+mod first_documents;
 pub mod history;
 mod junit;
 pub mod link;
+pub mod new;
 pub mod output;
 pub mod page;
 pub mod plan;

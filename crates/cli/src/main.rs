@@ -9,7 +9,7 @@ use anyhow::Context;
 use perfrun_api::exit_status::{INCOMPLETE, USAGE};
 use perfrun_cli::{
     args::{Cli, Command, Get, InvalidCommandLine},
-    cluster, compare, conformance, describe, history, link,
+    cluster, compare, conformance, describe, history, link, new,
     output::{block_on, write_line_to_stderr},
     plan, report, run, validate,
 };
@@ -42,6 +42,7 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         .with_writer(stderr)
         .init();
     match cli.command {
+        Command::New(args) => new::write_document(&args).map(|()| 0),
         Command::Plan(args) => plan::print_plans(&args).map(|()| 0),
         Command::Conformance(args) => block_on(async {
             match &args.node {

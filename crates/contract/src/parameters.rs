@@ -16,7 +16,7 @@ use std::{fmt, ops::Deref, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use self::bounds::duration;
 pub use self::{
@@ -34,7 +34,7 @@ pub use self::{
 use crate::{matrix::Transport, quantity::ByteSize};
 
 /// What a trial does, with all defaults filled in.
-#[derive(Clone, Debug, Deserialize, IntoStaticStr, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, IntoStaticStr, JsonSchema, PartialEq, Serialize, VariantNames)]
 #[serde(rename_all = "camelCase", tag = "workload")]
 #[strum(serialize_all = "camelCase")]
 pub enum Parameters {

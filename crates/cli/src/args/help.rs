@@ -4,14 +4,14 @@ use clap::Command;
 
 /// The commands of perfrun by what they are for, those that few need at the end.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Run", &["run", "plan", "validate"]),
+    ("Run", &["run", "new", "plan", "validate"]),
     ("Results", &["report", "compare", "history"]),
     ("Cluster", &["list", "watch", "get", "cancel", "logs"]),
     ("Nodes and links", &["link", "conformance", "describe"]),
 ];
 
 /// Command lines for each command, by its path. RUN is a folder that `perfrun run` has made.
-const EXAMPLES: [(&str, &[&str]); 19] = [
+const EXAMPLES: [(&str, &[&str]); 20] = [
     (
         "run",
         &[
@@ -22,6 +22,10 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
             "perfrun run --resume results/RUN",
             "perfrun run examples/quickstart.yaml --cluster --namespace lab",
         ],
+    ),
+    (
+        "new",
+        &["perfrun new bandwidth", "perfrun new ping --output my.yaml"],
     ),
     (
         "plan",

@@ -25,6 +25,7 @@ mod killed;
 mod limits;
 mod links;
 mod metrics;
+mod new;
 mod output;
 mod page;
 mod perfrun;

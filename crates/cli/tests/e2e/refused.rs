@@ -125,6 +125,31 @@ fn a_document_with_more_cells_than_allowed_is_refused() {
 }
 
 #[test]
+fn a_new_document_replaces_no_file_and_has_a_known_workload() {
+    let scratch = Scratch::new();
+    let kept = scratch.write("kept.yaml", "kept\n");
+    let new = |workload: &str, file: &str| scratch.call(&["new", workload, "--output", file]);
+    let ended = new("ping", "kept.yaml").expect(1);
+    assert_eq!(
+        ended.stderr,
+        "perfrun: kept.yaml exists already, and perfrun does not overwrite it: name another file with --output, or \
+         remove this one\n"
+    );
+    assert_eq!(fs::read_to_string(kept).unwrap(), "kept\n");
+    let ended = new("ping", "none/new.yaml").expect(1);
+    assert!(
+        ended.stderr.contains("failed to create none/new.yaml: "),
+        "{ended}"
+    );
+    let ended = new("pong", "new.yaml").expect(2);
+    assert!(
+        ended.stderr.contains("[possible values: bandwidth, substreams, "),
+        "{ended}"
+    );
+    assert_eq!(entries(scratch.path()).len(), 1, "nothing was made");
+}
+
+#[test]
 fn another_kind_and_an_empty_file_are_refused() {
     refuse("kind: Pod\n", "document 1 is");
     refuse("", "the file has no document: a PerfRun begins with");

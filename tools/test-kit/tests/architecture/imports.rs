@@ -546,7 +546,7 @@ fn the_root_of_the_operator_leads_through_no_wall() {
 }
 
 /// The commands of perfrun, by their modules.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "cluster/cancel",
     "cluster/conformance",
     "cluster/get",
@@ -561,6 +561,7 @@ const COMMANDS: [&str; 18] = [
     "link/probe",
     "link/set",
     "link/show",
+    "new",
     "plan",
     "report",
     "run",
