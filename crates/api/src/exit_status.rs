@@ -28,7 +28,7 @@ pub struct Statuses {
 const STOPPED: (u8, &str) = (INTERRUPTED, "stopped by Ctrl-C, SIGTERM or SIGHUP");
 
 /// Every command, in the order of `perfrun --help`.
-pub const COMMANDS: [Statuses; 19] = [
+pub const COMMANDS: [Statuses; 21] = [
     Statuses {
         command: "",
         meanings: &[
@@ -264,6 +264,22 @@ pub const COMMANDS: [Statuses; 19] = [
         meanings: &[
             (SUCCESS, "the interface has no impairment that perfrun has set"),
             (INCOMPLETE, "it could not be removed: see standard error"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "completions",
+        meanings: &[
+            (SUCCESS, "the script was printed"),
+            (INCOMPLETE, "it could not be printed"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "man",
+        meanings: &[
+            (SUCCESS, "the pages were written"),
+            (INCOMPLETE, "a page cannot be written: see standard error"),
         ],
         note: "",
     },

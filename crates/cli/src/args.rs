@@ -7,6 +7,7 @@ mod help;
 mod link;
 mod new;
 mod reference;
+mod shells;
 mod tips;
 mod usage;
 mod version;
@@ -42,6 +43,7 @@ pub use self::link::{
 };
 pub use self::new::New;
 pub use self::reference::reference;
+pub use self::shells::{Completions, Man};
 pub use self::usage::InvalidCommandLine;
 
 const RUN_NOTES: &str = "\
@@ -91,7 +93,7 @@ impl Cli {
     }
 
     /// The command line of a program with this name.
-    fn described(program: &'static str) -> clap::Command {
+    pub(crate) fn described(program: &'static str) -> clap::Command {
         // Many commands share these options, and all but two always need a cluster.
         let target = |command: clap::Command, change: fn(clap::Arg) -> clap::Arg| {
             Target::IDS
@@ -242,6 +244,11 @@ pub enum Command {
     /// Impair a link by hand, show its state, or measure it.
     #[command(subcommand)]
     Link(LinkCommand),
+    /// Print a script by which a shell completes command lines of perfrun.
+    Completions(Completions),
+    /// Write a page for `man` for each command. Packages of perfrun use this command.
+    #[command(hide = true)]
+    Man(Man),
 }
 
 /// Headings of options in `--help`.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`args`], [`mod@output`], `exit_status`, `signals` | the command line, its two streams, and how it ends |
 //! | [`new`], [`plan`], [`validate`], [`run`], [`report`], [`compare`], [`history`], [`link`], [`conformance`], [`describe`] | a command each |
+//! | [`completions`], [`man`] | the command line as shells and `man` read it |
 //! | [`cluster`] | the commands that talk to a cluster |
 //! | `documents`, `first_documents`, [`results_folder`], `executable` | the files that commands read and write |
 //! | [`ui`], [`page`] | the progress of a run on a terminal, and in a browser |
@@ -15,6 +16,7 @@ pub mod ci;
 #[cfg_attr(not(feature = "cluster"), path = "without_cluster.rs")]
 pub mod cluster;
 pub mod compare;
+pub mod completions;
 pub mod conformance;
 pub mod describe;
 mod documents;
@@ -24,6 +26,7 @@ mod first_documents;
 pub mod history;
 mod junit;
 pub mod link;
+pub mod man;
 pub mod new;
 pub mod output;
 pub mod page;

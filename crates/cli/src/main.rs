@@ -9,7 +9,7 @@ use anyhow::Context;
 use perfrun_api::exit_status::{INCOMPLETE, USAGE};
 use perfrun_cli::{
     args::{Cli, Command, Get, InvalidCommandLine},
-    cluster, compare, conformance, describe, history, link, new,
+    cluster, compare, completions, conformance, describe, history, link, man, new,
     output::{block_on, write_line_to_stderr},
     plan, report, run, validate,
 };
@@ -61,6 +61,8 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         Command::Cancel(args) => block_on(cluster::cancel(&args)),
         Command::Logs(args) => block_on(cluster::logs(&args)),
         Command::Link(command) => link::link(&command),
+        Command::Completions(args) => completions::print_script(&args).map(|()| 0),
+        Command::Man(args) => man::write_pages(&args).map(|()| 0),
         Command::Run(args) if args.cluster => block_on(cluster::run(&args)),
         Command::Run(args) => {
             let isolation = run::isolation(&args)?;

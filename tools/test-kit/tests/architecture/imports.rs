@@ -546,7 +546,7 @@ fn the_root_of_the_operator_leads_through_no_wall() {
 }
 
 /// The commands of perfrun, by their modules.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 21] = [
     "cluster/cancel",
     "cluster/conformance",
     "cluster/get",
@@ -554,6 +554,7 @@ const COMMANDS: [&str; 19] = [
     "cluster/logs",
     "cluster/run",
     "compare",
+    "completions",
     "conformance",
     "describe",
     "history",
@@ -561,6 +562,7 @@ const COMMANDS: [&str; 19] = [
     "link/probe",
     "link/set",
     "link/show",
+    "man",
     "new",
     "plan",
     "report",
