@@ -1,8 +1,7 @@
-//! The process: leadership, controllers, graceful end.
+//! Runs the operator: leads, starts the controllers, and ends gracefully.
 
 use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 
-use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use error_reporter::Report;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, future, join};
@@ -24,7 +23,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::{
     access::Access,
     api::{
-        call::within_timeout,
+        call::{find_cluster, within_timeout},
         watched::{WatchedPod, WatchedRun, WatchedSchedule},
     },
     args::Args,
@@ -71,9 +70,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let health = Arc::new(Health::default());
     let serving = admin::serve_all(admin, probes, metrics.clone(), health.clone());
-    let client = Client::try_default()
-        .await
-        .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
+    let client = find_cluster().await?;
     tokio::select! {
         () = serving => {}
         () = lead(&args, client, &metrics, &health) => {}

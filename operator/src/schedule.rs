@@ -292,10 +292,7 @@ fn cause(error: &objects::Error) -> Cause {
         objects::Error::Create { source, .. }
         | objects::Error::Find { source, .. }
         | objects::Error::DeletePods(source)
-        | objects::Error::DeleteRun(source) => match source.answer() {
-            Some(_) => Reason::ApiServerRefuses,
-            None => Reason::ApiServerUnreachable,
-        },
+        | objects::Error::DeleteRun(source) => source.reason(),
     };
     Cause::new(reason, Report::new(error).to_string())
 }

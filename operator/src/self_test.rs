@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
 use perfrun_api::{cluster::condition, document, spec::PerfRun};
 use perfrun_contract::tally::EndReason;
 use tokio::time::{Instant, sleep};
 
-use crate::{args::SelfTest, process::signal::stop_signal};
+use crate::{api::call::find_cluster, args::SelfTest, process::signal::stop_signal};
 
 /// One server, one client and 1 MiB, on any Kubernetes nodes: the number does not matter.
 const DOCUMENT: &str = "
@@ -34,10 +34,7 @@ const POLL_PAUSE: Duration = Duration::from_millis(500);
 
 /// Runs the self-test, and prints the progress of the run.
 pub async fn run(settings: &SelfTest) -> Result<()> {
-    let client = Client::try_default()
-        .await
-        .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
-    let runs: Api<PerfRun> = Api::namespaced(client, &settings.namespace);
+    let runs: Api<PerfRun> = Api::namespaced(find_cluster().await?, &settings.namespace);
     let created = runs.create(&PostParams::default(), &test_run()?).await;
     let name = created
         .with_context(|| format!("failed to create a PerfRun in namespace {}", settings.namespace))?

@@ -50,7 +50,7 @@ impl TokenKey {
             None => match within_timeout(api.create(&PostParams::default(), &new_key())).await {
                 Ok(created) => created,
                 // Another operator was faster.
-                Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => {
+                Err(error) if error.is_already_exists() => {
                     within_timeout(api.get(KEY_SECRET)).await.map_err(failed)?
                 }
                 Err(error) => return Err(failed(error)),

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use http::{Request, header::ACCEPT};
 use kube::{Client, core::request};
+use perfrun_api::cluster::condition::Reason;
 use thiserror::Error;
 
 /// The API server answers 500 to an object that can never be applied.
@@ -23,8 +25,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum CallError {
     #[error("{}", describe(.0))]
     Api(kube::Error),
-    #[error("no answer within {CALL_TIMEOUT:?}")]
-    TimedOut,
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
 }
 
 /// An error without the details that kube prints twice.
@@ -41,6 +43,19 @@ impl CallError {
         match self {
             Self::Api(kube::Error::Api(status)) => Some(status),
             _ => None,
+        }
+    }
+
+    /// Whether an object of the name exists.
+    pub(crate) fn is_already_exists(&self) -> bool {
+        self.answer().is_some_and(kube::core::Status::is_already_exists)
+    }
+
+    /// The reason of a condition that reports the error, if no other is known.
+    pub(crate) fn reason(&self) -> Reason {
+        match self.answer() {
+            Some(_) => Reason::ApiServerRefuses,
+            None => Reason::ApiServerUnreachable,
         }
     }
 
@@ -74,13 +89,28 @@ pub(crate) enum Forbidden {
     IsTemporary,
 }
 
+/// A client of the cluster that the environment names.
+pub(crate) async fn find_cluster() -> anyhow::Result<Client> {
+    Client::try_default()
+        .await
+        .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")
+}
+
 /// A call of the API server, which may take [`CALL_TIMEOUT`].
 pub(crate) async fn within_timeout<T>(
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, CallError> {
-    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+    within(CALL_TIMEOUT, call).await
+}
+
+/// Calls of the API server, which together may take this time.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    calls: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(limit, calls).await {
         Ok(answer) => answer.map_err(CallError::Api),
-        Err(_) => Err(CallError::TimedOut),
+        Err(_) => Err(CallError::TimedOut(limit)),
     }
 }
 
@@ -123,7 +153,14 @@ mod tests {
         for code in [403, 404, 409, 429, 500, 503] {
             assert!(!answered(code, "etcd is away").refuses_content(), "{code}");
         }
-        assert!(!CallError::TimedOut.refuses_content());
+        assert!(!CallError::TimedOut(CALL_TIMEOUT).refuses_content());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_an_answer_names_the_time_that_it_had() {
+        let silent = std::future::pending::<Result<(), kube::Error>>();
+        let error = within(Duration::from_secs(5), silent).await.unwrap_err();
+        assert_eq!(error.to_string(), "no answer within 5s");
     }
 
     #[test]
@@ -137,7 +174,7 @@ mod tests {
             for code in [401, 407, 408, 409, 410, 429, 500, 503, 504] {
                 assert!(!is_final(code, "", forbidden), "{code}");
             }
-            assert!(!CallError::TimedOut.is_final(forbidden));
+            assert!(!CallError::TimedOut(CALL_TIMEOUT).is_final(forbidden));
         }
         for code in [403, 404] {
             assert!(is_final(code, "", Forbidden::IsFinal), "{code}");

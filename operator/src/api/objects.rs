@@ -79,7 +79,7 @@ where
     };
     let result = match within_timeout(api.create(&params, &object)).await {
         Ok(_) => Ok(()),
-        Err(exists) if exists.answer().is_some_and(|answer| answer.is_already_exists()) => match existing {
+        Err(exists) if exists.is_already_exists() => match existing {
             Existing::IsAccepted => Ok(()),
             Existing::MustBelongToOwner => match within_timeout(api.get_metadata(&name)).await {
                 Ok(found) if found.owner_references().iter().any(|owner| owner.uid == uid) => Ok(()),

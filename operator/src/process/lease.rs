@@ -20,11 +20,11 @@ use kube::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 
 use crate::{
-    api::call::CallError,
+    api::call::{CallError, within},
     process::{
         fence::{GIVE_UP_AFTER, Term},
         health::Health,
@@ -119,12 +119,9 @@ impl Leadership {
         let name = &self.election.name;
         let params = PostParams::default();
         let released = self.api.replace(name, &params, &lease);
-        let error = match timeout(ATTEMPT_TIMEOUT, released).await {
-            Ok(Ok(_)) => return,
-            Ok(Err(error)) => CallError::Api(error),
-            Err(_) => CallError::TimedOut,
-        };
-        tracing::warn!(lease = name, %error, "failed to release the lease; others wait until it expires");
+        if let Err(error) = within(ATTEMPT_TIMEOUT, released).await {
+            tracing::warn!(lease = name, %error, "failed to release the lease; others wait until it expires");
+        }
     }
 
     /// Reads the Lease, and writes it if this operator may lead.
@@ -153,10 +150,7 @@ impl Leadership {
                 Err(error) => Err(error),
             }
         };
-        match timeout(limit, attempt).await {
-            Ok(attempt) => attempt.map_err(CallError::Api),
-            Err(_) => Err(CallError::TimedOut),
-        }
+        within(limit, attempt).await
     }
 }
 

@@ -38,11 +38,7 @@ impl Refusal {
             Error::Create { kind, source, .. } => Some(refusal(source, kind, namespace, impairs)),
             // Nothing is known of the object.
             Error::Find { source, .. } => {
-                let reason = match source.answer() {
-                    Some(_) => Reason::ApiServerRefuses,
-                    None => Reason::ApiServerUnreachable,
-                };
-                let cause = Cause::new(reason, Report::new(error).to_string());
+                let cause = Cause::new(source.reason(), Report::new(error).to_string());
                 Some(Self::Temporary(Some(cause)))
             }
             Error::NameConflict { .. } => {
@@ -89,6 +85,8 @@ fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Ref
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use kube::core::Status;
 
     use super::*;
@@ -129,7 +127,7 @@ mod tests {
             );
             assert_eq!(reason(&refusal), Reason::ApiServerRefuses, "{code}");
         }
-        let silent = refusal(&CallError::TimedOut, "Secret", "bench", true);
+        let silent = refusal(&CallError::TimedOut(Duration::ZERO), "Secret", "bench", true);
         assert_eq!(reason(&silent), Reason::ApiServerUnreachable);
     }
 

@@ -1,6 +1,7 @@
 //! Elections by value, and leadership against a scripted API server.
 
 use http::Method;
+use tokio::time::timeout;
 
 use super::*;
 use crate::test_server::{Answer, TestServer};

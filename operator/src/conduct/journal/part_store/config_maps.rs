@@ -61,7 +61,7 @@ impl PartStore for ConfigMaps {
         };
         match within_timeout(self.api.create(&params, &object)).await {
             Ok(_) => Ok(true),
-            Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => Ok(false),
+            Err(error) if error.is_already_exists() => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
