@@ -1,5 +1,7 @@
 //! The pods of a run, as a decision needs them.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use kube::{ResourceExt, runtime::reflector::Store};
 use perfrun_api::{
@@ -53,6 +55,15 @@ pub(crate) fn live_pod<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePo
     pods.iter()
         .filter(|pod| pod.node == node && pod.is_alive())
         .max_by_key(|pod| pod.incarnation)
+}
+
+/// The latest pod of a node and its address, if the pod is ready.
+pub(crate) fn ready_pod<'a>(pods: &'a [NodePod], node: &str) -> Option<(&'a NodePod, IpAddr)> {
+    let pod = live_pod(pods, node)?;
+    match pod.state {
+        PodState::Ready(ip) => Some((pod, ip)),
+        _ => None,
+    }
 }
 
 /// Whether the run has pods that are not being deleted.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -22,7 +23,7 @@ use crate::{
     access::PodAddress,
     api::{objects::delete, watched::WatchedPod},
     build::{LINK_PORT, control_port},
-    pods::{self, NodePod, live_pod},
+    pods::{self, NodePod, live_pod, ready_pod},
 };
 
 /// Pause between two checks of the watched pods.
@@ -38,7 +39,7 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the API server may take to know that a container has ended.
 const KNOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause between two attempts to delete a lost pod.
+/// Pause between two attempts to delete a pod that another replaces.
 const DELETE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Gives the conductor the pods of its run. The reconciler creates a new pod when one is missing.
@@ -86,7 +87,7 @@ impl<'a> PodNodes<'a> {
     fn ready_handles(&self) -> Result<BTreeMap<String, NodeHandle>, String> {
         let (nodes, snapshot) = (&self.job.plan.nodes, self.snapshot());
         // Each handle has a client of its own: none is made before all nodes are ready.
-        if let Some(node) = nodes.iter().find(|node| !snapshot.is_ready(&node.name)) {
+        if let Some(node) = nodes.iter().find(|node| snapshot.ready(&node.name).is_none()) {
             return Err(format!("node {} is no longer ready", node.name));
         }
         let handles = nodes.iter().filter_map(|node| {
@@ -103,21 +104,15 @@ impl<'a> PodNodes<'a> {
         name: &str,
         except: &str,
     ) -> Option<Result<NodeHandle, String>> {
-        let (job, pod) = (self.job, snapshot.live(name)?);
-        let PodState::Ready(ip) = pod.state else {
-            return None;
-        };
-        if pod.uid == except {
-            return None;
-        }
+        let (pod, ip) = snapshot.ready(name).filter(|(pod, _)| pod.uid != except)?;
         let index = *self.indices.get(name)?;
         let address = PodAddress {
-            namespace: &job.run.namespace,
+            namespace: &self.job.run.namespace,
             name: &pod.name,
             ip,
         };
         self.given.lock().insert(name.to_owned(), pod.uid.clone());
-        let handle = self.handle(&address, control_port(&job.spec, index));
+        let handle = self.handle(&address, control_port(&self.job.spec, index));
         Some(handle.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
     }
 
@@ -199,7 +194,7 @@ impl<'a> PodNodes<'a> {
         // Without a grace period: the Kubernetes node may be lost as well, and would never confirm.
         let now = DeleteParams::default().grace_period(0);
         if let Err(error) = delete::<Pod>(namespace, &pod.name_any(), uid, now, client).await {
-            tracing::debug!(pod = pod.name_any(), %error, "failed to delete a lost pod");
+            tracing::debug!(pod = pod.name_any(), %error, "failed to delete a pod that another replaces");
         }
     }
 }
@@ -238,9 +233,9 @@ impl PodsSnapshot {
         live_pod(self.by_node.get(node)?, node)
     }
 
-    fn is_ready(&self, node: &str) -> bool {
-        let pod = self.live(node);
-        pod.is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
+    /// The latest pod of a node and its address, if the pod is ready.
+    fn ready(&self, node: &str) -> Option<(&NodePod, IpAddr)> {
+        ready_pod(self.by_node.get(node)?, node)
     }
 }
 

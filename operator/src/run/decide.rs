@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::{
     build::NewPod,
     conduct::{ConductorState, Progress, RunOutcome},
-    pods::{NodePod, has_undeleted, live_pod},
+    pods::{NodePod, has_undeleted, live_pod, ready_pod},
     process::clock::elapsed,
     run::{
         conditions::{has_ended, since},
@@ -409,16 +409,13 @@ fn last_refusal(status: &PerfRunStatus) -> Option<Cause> {
 }
 
 fn count_ready(plan: &Plan, pods: &[NodePod]) -> usize {
-    let is_ready = |node: &&PlannedNode| {
-        live_pod(pods, &node.name).is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
-    };
+    let is_ready = |node: &&PlannedNode| ready_pod(pods, &node.name).is_some();
     plan.nodes.iter().filter(is_ready).count()
 }
 
 /// Whether the pod that keeps results is ready, if the run needs one.
 fn is_store_ready(inputs: &Inputs<'_>) -> bool {
-    let pod = live_pod(&inputs.pods, STORE_NODE);
-    inputs.spec.store().is_none() || pod.is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
+    inputs.spec.store().is_none() || ready_pod(&inputs.pods, STORE_NODE).is_some()
 }
 
 /// Why the first node without a ready pod has none, if its pod shows that.

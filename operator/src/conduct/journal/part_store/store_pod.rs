@@ -8,7 +8,7 @@ use kube::runtime::reflector::Store;
 use perfrun_api::{
     cluster::Part,
     pod::{
-        CONTROL_PORT, PodState,
+        CONTROL_PORT,
         store::{PARTS, PARTS_MAX, STORE_NODE, STORED_PART_BYTES},
     },
 };
@@ -21,7 +21,7 @@ use crate::{
     api::watched::WatchedPod,
     build::RunIdentity,
     conduct::Job,
-    pods::{self, live_pod},
+    pods::{self, ready_pod},
     process::fence::Term,
 };
 
@@ -66,10 +66,7 @@ impl StorePod {
         most_bytes: usize,
     ) -> Result<Response, Error> {
         let pods = pods::of_run(&self.run, &self.pods);
-        let ready = live_pod(&pods, STORE_NODE).and_then(|pod| match pod.state {
-            PodState::Ready(ip) => Some((pod, ip)),
-            _ => None,
-        });
+        let ready = ready_pod(&pods, STORE_NODE);
         let (pod, ip) = ready.ok_or_else(|| temporary("the pod that keeps results is not ready"))?;
         if method != Method::Get && !self.term.is_current() {
             return Err(temporary("another operator may lead"));
