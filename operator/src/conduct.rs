@@ -62,6 +62,7 @@ pub(crate) type Shared = Mutex<SharedState>;
 pub(crate) struct SharedState {
     progress: Progress,
     end: Option<TaskEnd>,
+    /// The Kubernetes nodes on which nodes were lost, by node.
     lost_on: BTreeMap<String, String>,
     /// Why the API server did not create the run's missing pods. `None` if it did.
     refused: Option<String>,

@@ -109,6 +109,12 @@ fn advice(url: &str) -> &'static str {
     }
 }
 
+/// Whether a text has only characters that cannot change the rest of a path or of an address.
+fn is_plain(text: &str) -> bool {
+    let is_fine = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
+    !text.is_empty() && text.chars().all(is_fine)
+}
+
 /// The calls of a program whose store is in memory.
 #[cfg(test)]
 pub(crate) fn in_memory(token: &str) -> axum::Router {

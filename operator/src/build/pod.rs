@@ -103,15 +103,15 @@ pub(crate) fn pod(
     }
 }
 
-/// The secrets of the template and of the site. Each name only once, because the API server merges them by
-/// name.
+/// The secrets of the template and of the operator. Each name only once, because the API server merges them
+/// by name.
 fn pull_secrets(settings: &PodSettings, pod_defaults: &PodDefaults) -> Vec<LocalObjectReference> {
-    let pod_defaults = pod_defaults
+    let of_operator = pod_defaults
         .pull_secrets
         .iter()
         .map(|name| LocalObjectReference { name: name.clone() });
     let mut all = vec![];
-    for secret in settings.image_pull_secrets.iter().cloned().chain(pod_defaults) {
+    for secret in settings.image_pull_secrets.iter().cloned().chain(of_operator) {
         if !all.contains(&secret) {
             all.push(secret);
         }
@@ -203,7 +203,7 @@ fn affinity(
     }
     if let Some(cell_pair) = cell_pair(plan, &new.node.name) {
         let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
-        share_kubernetes_node(together, cell_pair_of(run, cell_pair));
+        share_kubernetes_node(together, beside_cell_pair(run, cell_pair));
     }
     if let Some(host) = &new.avoid {
         let nodes = affinity.node_affinity.get_or_insert_default();
@@ -292,7 +292,8 @@ fn cell_pair<'a>(plan: &'a Plan, node: &str) -> Option<&'a str> {
         .map(|(baseline, _)| baseline)
 }
 
-fn cell_pair_of(run: &RunIdentity, cell_pair: &str) -> PodAffinityTerm {
+/// The pods of a pair of cells on the same Kubernetes node.
+fn beside_cell_pair(run: &RunIdentity, cell_pair: &str) -> PodAffinityTerm {
     let labels = [(RUN_LABEL, run.name.as_str()), (CELL_PAIR_LABEL, cell_pair)];
     PodAffinityTerm {
         label_selector: Some(LabelSelector {

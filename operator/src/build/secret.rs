@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
-
 use perfrun_api::pod::TOKEN_KEY;
 
 use super::RunIdentity;

@@ -34,8 +34,8 @@ use crate::{
     services::Services,
 };
 
-/// How many pods of a run are deleted at the same time.
-const DELETIONS_AT_ONCE: usize = 16;
+/// Most pods of a run that are deleted at the same time.
+const DELETIONS_MAX: usize = 16;
 
 /// How long one reconciliation may begin to create objects, or to delete them. A run with many pods must not
 /// keep its status from being written, nor occupy one of the few reconciliations at a time, because the API
@@ -200,7 +200,7 @@ async fn delete_all(run: &RunIdentity, pods: &[&NodePod], context: &Context) -> 
     let client = &context.services.client;
     let due: Vec<_> = pods.iter().filter(|pod| !pod.deleting).collect();
     let (mut applied, mut all) = (Applied::All, Ok(()));
-    for some in due.chunks(DELETIONS_AT_ONCE) {
+    for some in due.chunks(DELETIONS_MAX) {
         if Instant::now() >= deadline {
             applied = Applied::Partly;
             break;

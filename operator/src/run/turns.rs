@@ -78,7 +78,7 @@ impl Turns {
     ) -> Result<Option<Reservation<'_>>, String> {
         let uid = run.uid().unwrap_or_default();
         let namespace = run.namespace().unwrap_or_default();
-        let is_deleted = run.meta().deletion_timestamp.is_some();
+        let deleting = run.meta().deletion_timestamp.is_some();
         let is_over = has_ended(status) || self.turn_states.has_stood_back(&uid);
         // Of a run that this operator has begun, it knows whether it still has a turn.
         let is_begun = !is_over && has_undeleted(pods) && !self.is_reconciled(&uid);
@@ -87,10 +87,10 @@ impl Turns {
             self.leftovers.note_turn(&uid, &run.spec.timeouts);
             self.leftovers.add(&uid, None);
         }
-        if is_running(status) && !is_over && !is_deleted {
+        if is_running(status) && !is_over && !deleting {
             self.turn_states.note_begun(&uid, &namespace);
         }
-        if run.spec.suspend || run.spec.cancel || is_deleted || is_over {
+        if run.spec.suspend || run.spec.cancel || deleting || is_over {
             self.turn_states.note_reconciled(&uid);
             return Ok(None);
         }
@@ -137,9 +137,9 @@ impl Turns {
         }
     }
 
-    /// Notes a pod of the run that was created, until the watch shows it.
-    pub(crate) fn note_created(&self, run: &RunIdentity, pod: String) {
-        self.leftovers.note_created(&run.uid, &run.namespace, pod);
+    /// Notes that this process has created a pod of the run under this name.
+    pub(crate) fn note_created(&self, run: &RunIdentity, name: String) {
+        self.leftovers.note_created(&run.uid, &run.namespace, name);
     }
 
     /// Whether the run has objects.
@@ -192,7 +192,7 @@ impl Turns {
     /// by default.
     pub(crate) fn leave_unreadable(&self, run: &UnreadableRun) {
         let uid = run.metadata.uid.as_deref().unwrap_or_default();
-        if is_begun(run) && !self.is_reconciled(uid) {
+        if shows_nodes(run) && !self.is_reconciled(uid) {
             let longest = longest_turn(&Timeouts::default());
             self.leftovers.add(uid, Some(longest));
         }
@@ -281,7 +281,7 @@ impl Turns {
                 }
                 // Until its own reconciliation notes the pods that it leaves.
                 WatchedRun::Unreadable(_) if known == Some(TurnState::Active) => (false, TurnState::Active),
-                WatchedRun::Unreadable(run) if is_begun(run) && !is_reconciled && has_pods() => {
+                WatchedRun::Unreadable(run) if shows_nodes(run) && !is_reconciled && has_pods() => {
                     (false, TurnState::Active)
                 }
                 WatchedRun::Unreadable(_) => return None,
@@ -335,7 +335,7 @@ fn turn_state(
 }
 
 /// Whether the status of a run that cannot be read shows that it has nodes. Only operators write statuses.
-fn is_begun(run: &UnreadableRun) -> bool {
+fn shows_nodes(run: &UnreadableRun) -> bool {
     matches!(phase(&run.conditions), Phase::Provisioning | Phase::Running)
 }
 

@@ -13,7 +13,7 @@ use object_store::{
 };
 use url::Url;
 
-use super::{StoreArgs, https::Https, parts::Parts};
+use super::{StoreArgs, https::Https, is_plain, parts::Parts};
 
 /// The key of a Secret with certificates that are trusted besides those of public authorities.
 const CERTIFICATES: &str = "ca.crt";
@@ -113,19 +113,13 @@ where
         if known.contains(&key) {
             let value = read(&entry.path())?;
             ensure!(
-                !IN_ADDRESS.contains(&key.as_ref()) || is_name(&value),
+                !IN_ADDRESS.contains(&key.as_ref()) || is_plain(&value),
                 "{name} of the Secret may have lower-case letters, digits and '-' only"
             );
             all.push((key, value));
         }
     }
     Ok(all)
-}
-
-/// Whether a part of a host's name cannot change the rest of an address.
-fn is_name(text: &str) -> bool {
-    let is_fine = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
-    !text.is_empty() && text.chars().all(is_fine)
 }
 
 fn read(file: &path::Path) -> anyhow::Result<String> {

@@ -14,7 +14,7 @@ use perfrun_api::pod::store::{PARTS, STORED_PART_BYTES};
 use perfrun_contract::node::Problem;
 use perfrun_serve::require_token;
 
-use super::parts::Parts;
+use super::{is_plain, parts::Parts};
 
 /// A refused or failed call.
 struct Refused(StatusCode, String);
@@ -96,8 +96,7 @@ async fn write(
 
 /// Checks that a name stays in the folder of the run.
 fn check_name(name: &str) -> Result<&str, Refused> {
-    let is_fine = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
-    if !name.is_empty() && name.len() <= 63 && name.chars().all(is_fine) {
+    if name.len() <= 63 && is_plain(name) {
         return Ok(name);
     }
     let message = "names of parts have up to 63 lower-case letters, digits and '-'".to_owned();

@@ -1,3 +1,5 @@
+//! Pods of small documents.
+
 use kube::core::ObjectMeta;
 use perfrun_api::{document, planning::plan, spec::PerfRun};
 use serde_json::{Value, json};
@@ -265,7 +267,7 @@ fn pairs_of_cells_share_a_kubernetes_node_and_count_once_among_clients() {
     );
     assert_eq!(of("server-0-other").0.as_deref(), Some("server-0-mine"));
     let (label, required, _) = of("client-0");
-    assert_eq!((label, required), (None, json!(null)), "raw has no cell_pair");
+    assert_eq!((label, required), (None, json!(null)), "raw has no pair of cells");
 }
 
 #[test]

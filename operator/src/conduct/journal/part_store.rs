@@ -8,8 +8,10 @@ use perfrun_api::cluster::Part;
 use thiserror::Error;
 
 use self::{config_maps::ConfigMaps, store_pod::StorePod};
-use super::super::Job;
-use crate::api::call::{CallError, Forbidden};
+use crate::{
+    api::call::{CallError, Forbidden},
+    conduct::Job,
+};
 
 /// A place for parts. They never change.
 #[async_trait]

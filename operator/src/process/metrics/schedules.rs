@@ -1,4 +1,5 @@
-//! When schedules last created a run, when a run of theirs last succeeded, and when the next success is due.
+//! For when schedules created their last run, when a run of theirs last succeeded, when the next success is
+//! due, and how their last run ended.
 //!
 //! Only the operator that leads exports them, as it does runs.
 
