@@ -9,8 +9,8 @@
 //!
 //! Every reconciliation applies once, and writes the status at most once. A changed status is written even if
 //! applying failed: whatever the API server answers becomes a condition, and with the condition the time that
-//! the run may take begins. A status that the API server refuses is written smaller. A run whose status nobody
-//! can write ends in its time as well, by the clock of this process.
+//! the run may take begins. A status that the API server refuses is written smaller. A run whose status
+//! nobody can write ends in its time as well, by the clock of this process.
 
 use std::{sync::Arc, time::Duration};
 

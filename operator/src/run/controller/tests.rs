@@ -21,7 +21,7 @@ use perfrun_api::{cluster::condition::Type, schedule::run_name};
 use perfrun_test_kit::api_server::Call;
 use serde_json::{Value, json};
 
-use self::scene::{POD, Scene, is_created};
+use self::scene::{Scene, wait_for_pods};
 use super::*;
 use crate::{
     api::publish::CONFLICT_PAUSE,
@@ -69,7 +69,7 @@ async fn objects_are_created_in_order_and_the_status_is_written_once() {
     );
 }
 
-/// Scenarios A and B of templates that the API server never takes, and a few more of its answers.
+/// Templates that the API server never takes, and a few more of its answers.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_can_never_be_created_ends_the_run_with_the_message() {
     for (path, code, message) in [
@@ -97,7 +97,7 @@ async fn an_object_that_can_never_be_created_ends_the_run_with_the_message() {
     }
 }
 
-/// Scenarios E and F, and an API server that has errors: every object, every answer that may change.
+/// Every object, and every answer that may change.
 #[tokio::test(start_paused = true)]
 async fn a_temporarily_refused_object_is_retried_until_the_provision_timeout() {
     for path in [SECRETS, POLICIES, PODS] {
@@ -358,13 +358,13 @@ async fn a_pod_that_has_the_name_of_a_deleted_one_stays() {
     // The watch has not shown it yet.
     scene
         .server
-        .change(deleted, |pod| pod[POD]["uid"] = "another".into());
+        .change(deleted, |pod| pod["metadata"]["uid"] = "another".into());
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     scene.sync_runs();
     scene.reconcile_by_old_objects("a").await.unwrap();
     let is_deleted = |path: &str| {
         let pod = scene.server.object(path).unwrap();
-        !pod[POD]["deletionTimestamp"].is_null()
+        !pod["metadata"]["deletionTimestamp"].is_null()
     };
     let pods = scene.pod_paths();
     let kept: Vec<_> = pods.iter().filter(|path| !is_deleted(path)).collect();
@@ -376,12 +376,12 @@ async fn a_pod_with_the_labels_of_a_run_and_another_owner_stays() {
     let mut scene = Scene::starting().await;
     let foreign = "/api/v1/namespaces/bench/pods/foreign";
     let mut pod = scene.server.object(&scene.pod_paths()[0]).unwrap();
-    pod[POD] = json!({"name": "foreign", "namespace": "bench", "labels": pod[POD]["labels"]});
+    pod["metadata"] = json!({"name": "foreign", "namespace": "bench", "labels": pod["metadata"]["labels"]});
     scene.server.put(foreign, pod);
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     scene.reconcile("a").await.unwrap();
     let pod = scene.server.object(foreign).unwrap();
-    assert!(pod[POD]["deletionTimestamp"].is_null(), "{pod}");
+    assert!(pod["metadata"]["deletionTimestamp"].is_null(), "{pod}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -517,15 +517,15 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
     let operator = scene.operate();
     let server = &scene.server;
     scene.create("before", json!({"topology": {"exclusive": false}}));
-    is_created(server, "before").await;
+    wait_for_pods(server, "before").await;
     server.end_watches();
     scene.create("after-the-end", json!({"topology": {"exclusive": false}}));
-    is_created(server, "after-the-end").await;
+    wait_for_pods(server, "after-the-end").await;
     server.script_times(2, Method::GET, "/perfruns", Answer::Refuse(500, "etcd is away"));
     server.expire_watches();
     server.remove(&Scene::path("before"));
     scene.create("after-a-new-list", json!({"topology": {"exclusive": false}}));
-    is_created(server, "after-a-new-list").await;
+    wait_for_pods(server, "after-a-new-list").await;
     operator.abort();
 }
 
@@ -571,7 +571,7 @@ async fn a_run_starts_although_the_one_before_it_fails_to_start() {
     scene.create_in("others", "hangs", json!({"timeouts": {"provision": "1h"}}));
     tokio::time::sleep(Duration::from_secs(1)).await;
     scene.create("waits", json!({}));
-    is_created(&scene.server, "waits").await;
+    wait_for_pods(&scene.server, "waits").await;
     operator.abort();
 }
 
@@ -586,7 +586,7 @@ async fn a_run_starts_after_the_one_before_it_is_deleted_or_suspended() {
         let operator = scene.operate();
         let shares = json!({"topology": {"exclusive": false}, "timeouts": {"provision": "1h"}});
         scene.create("active", shares.clone());
-        is_created(&scene.server, "active").await;
+        wait_for_pods(&scene.server, "active").await;
         scene.create("first", json!({}));
         scene.create("second", shares);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -594,7 +594,7 @@ async fn a_run_starts_after_the_one_before_it_is_deleted_or_suspended() {
             assert_eq!(scene.condition(name, Type::Provisioned).1, "WaitingForOtherRuns");
         }
         leave(&scene);
-        is_created(&scene.server, "second").await;
+        wait_for_pods(&scene.server, "second").await;
         operator.abort();
     }
 }

@@ -48,13 +48,18 @@ async fn a_reconciliation_that_deletes_many_pods_has_a_deadline() {
     assert_eq!(action, Action::requeue(Duration::ZERO));
     let left = || {
         let pods = scene.server.objects(PODS);
-        let left = pods.iter().filter(|pod| pod[POD]["deletionTimestamp"].is_null());
+        let left = pods
+            .iter()
+            .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         left.count()
     };
     assert_eq!(left(), 8);
     scene.reconcile("a").await.unwrap();
     let pods = scene.server.objects(PODS);
-    assert!(pods.iter().all(|pod| !pod[POD]["deletionTimestamp"].is_null()));
+    assert!(
+        pods.iter()
+            .all(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
+    );
 }
 
 #[tokio::test(start_paused = true)]

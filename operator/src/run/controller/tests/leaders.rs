@@ -47,7 +47,8 @@ async fn two_operators_that_both_believe_to_lead_create_nothing_twice() {
     assert_eq!(first.status("a"), status);
     let pods = first.server.objects(PODS);
     assert!(
-        pods.iter().all(|pod| pod[POD]["deletionTimestamp"].is_null()),
+        pods.iter()
+            .all(|pod| pod["metadata"]["deletionTimestamp"].is_null()),
         "{pods:?}"
     );
 }
@@ -66,13 +67,13 @@ async fn no_run_begins_before_the_pods_are_listed() {
     let operator = scene.operate();
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(scene.server.objects(PODS).len(), 2, "another run has begun");
-    is_created(&scene.server, "waits").await;
+    wait_for_pods(&scene.server, "waits").await;
     let pods = scene.server.objects(PODS);
     let of_first = pods
         .iter()
-        .filter(|pod| pod[POD]["labels"][RUN_LABEL] == "suspended");
+        .filter(|pod| pod["metadata"]["labels"][RUN_LABEL] == "suspended");
     let are_deleted: Vec<_> = of_first
-        .map(|pod| !pod[POD]["deletionTimestamp"].is_null())
+        .map(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
         .collect();
     assert_eq!(are_deleted, [true, true]);
     operator.abort();
@@ -140,8 +141,8 @@ async fn only_the_other_continues(scene: &mut Scene) {
     scene.reconcile("b").await.unwrap();
     assert_eq!(scene.condition("b", Type::Provisioned).1, "Starting");
     for pod in scene.server.objects(PODS) {
-        let is_deleted = !pod[POD]["deletionTimestamp"].is_null();
-        assert_eq!(is_deleted, pod[POD]["labels"][RUN_LABEL] == "a", "{pod}");
+        let is_deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        assert_eq!(is_deleted, pod["metadata"]["labels"][RUN_LABEL] == "a", "{pod}");
     }
 }
 

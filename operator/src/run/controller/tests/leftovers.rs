@@ -27,7 +27,7 @@ fn delete_first(scene: &mut Scene) {
 fn stop_pods(scene: &Scene) {
     for path in scene.pod_paths() {
         scene.server.change(&path, |pod| {
-            pod[POD]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         });
     }
 }
@@ -112,8 +112,8 @@ async fn pods_that_only_name_a_run_keep_nobody_waiting() {
     delete_first(&mut scene);
     let mut pod = scene.server.object(&scene.pod_paths()[0]).unwrap();
     scene.pods_stop();
-    pod[POD]["name"] = "of-an-editor".into();
-    pod[POD]["uid"] = "of-an-editor".into();
+    pod["metadata"]["name"] = "of-an-editor".into();
+    pod["metadata"]["uid"] = "of-an-editor".into();
     scene
         .server
         .put("/api/v1/namespaces/bench/pods/of-an-editor", pod);

@@ -162,7 +162,7 @@ impl World {
             79..90 => self.change_pods(),
             90..94 => self.change_run(),
             94..99 => self.create(),
-            _ => self.succeed().await,
+            _ => self.take_over().await,
         }
         self.reconcile_overdue().await;
         self.check();
@@ -326,14 +326,14 @@ impl World {
         let pod = server.object(path).unwrap();
         let part = |value: &Value| value.as_str().unwrap().to_owned();
         let run = Scene::path_in(
-            &part(&pod[POD]["namespace"]),
-            &part(&pod[POD]["labels"][RUN_LABEL]),
+            &part(&pod["metadata"]["namespace"]),
+            &part(&pod["metadata"]["labels"][RUN_LABEL]),
         );
-        if !pod[POD]["deletionTimestamp"].is_null() {
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
             server.remove(path);
         } else if server.object(&run).is_none() {
             self.change_pod(path, |pod| {
-                pod[POD]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
             });
         }
     }
@@ -356,15 +356,17 @@ impl World {
         let edit = |field: &str, value: Value| {
             server.change(&path, |run| {
                 run["spec"][field] = value;
-                let generation = run[POD]["generation"].as_i64().unwrap();
-                run[POD]["generation"] = (generation + 1).into();
+                let generation = run["metadata"]["generation"].as_i64().unwrap();
+                run["metadata"]["generation"] = (generation + 1).into();
             });
         };
         match what {
             0..25 => edit("suspend", true.into()),
             25..60 => edit("suspend", false.into()),
             60..70 => edit("cancel", true.into()),
-            70..85 => server.change(&path, |run| run[POD]["annotations"] = json!({"at": "once"})),
+            70..85 => server.change(&path, |run| {
+                run["metadata"]["annotations"] = json!({"at": "once"})
+            }),
             _ => server.remove(&path),
         }
     }
@@ -376,7 +378,7 @@ impl World {
             let Some(ended) = runs.iter().find(|run| !run["status"]["completionTime"].is_null()) else {
                 return;
             };
-            let part = |key: &str| ended[POD][key].as_str().unwrap();
+            let part = |key: &str| ended["metadata"][key].as_str().unwrap();
             let path = Scene::path_in(part("namespace"), part("name"));
             self.scene.server.remove(&path);
         }
@@ -404,14 +406,14 @@ impl World {
     }
 
     /// Another operator takes over.
-    async fn succeed(&mut self) {
+    async fn take_over(&mut self) {
         self.note("another operator begins".to_owned());
         self.scene = self.scene.successor().await;
         self.pods.clear();
         self.starts.clear();
         let runs = self.scene.server.objects("/perfruns");
         let in_progress = runs.iter().filter(|run| run["status"]["phase"] == "Running");
-        let names = in_progress.map(|run| run[POD]["name"].as_str().unwrap().to_owned());
+        let names = in_progress.map(|run| run["metadata"]["name"].as_str().unwrap().to_owned());
         self.in_progress = names.collect();
         for known in self.runs.values_mut() {
             known.active = None;

@@ -52,7 +52,7 @@ async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
         schedule,
     );
     let operator = scene.operate();
-    is_created(server, "suspended").await;
+    wait_for_pods(server, "suspended").await;
     scene.change("suspended", |run| run["spec"]["suspend"] = true.into());
     // The second event is a repetition of the first.
     scene.change("unreadable", |run| {

@@ -33,9 +33,6 @@ use crate::{
     test_server::{SYSTEM, TestServer, paused_clock},
 };
 
-/// The part of an object with its labels and times.
-pub(super) const POD: &str = "metadata";
-
 pub(super) struct Scene {
     pub(super) server: TestServer,
     pub(super) context: Arc<Context>,
@@ -246,7 +243,7 @@ impl Scene {
     pub(super) fn pod_paths(&self) -> Vec<String> {
         let pods = self.server.objects("/pods");
         let path = |pod: &Value| {
-            let part = |key: &str| pod[POD][key].as_str();
+            let part = |key: &str| pod["metadata"][key].as_str();
             let (namespace, name) = (part("namespace").unwrap_or("bench"), part("name").unwrap());
             format!("/api/v1/namespaces/{namespace}/pods/{name}")
         };
@@ -256,7 +253,9 @@ impl Scene {
     /// The number of pods, and of those that are being deleted.
     pub(super) fn pods_and_deleted(&self) -> (usize, usize) {
         let pods = self.server.objects("/pods");
-        let deleted = pods.iter().filter(|pod| !pod[POD]["deletionTimestamp"].is_null());
+        let deleted = pods
+            .iter()
+            .filter(|pod| !pod["metadata"]["deletionTimestamp"].is_null());
         (pods.len(), deleted.count())
     }
 
@@ -327,11 +326,13 @@ impl Scene {
 }
 
 /// Waits until the run has all its pods.
-pub(super) async fn is_created(server: &TestServer, run: &str) {
+pub(super) async fn wait_for_pods(server: &TestServer, run: &str) {
     let has_pods = || {
         let pods = server.objects("/pods");
-        let own = pods.iter().filter(|pod| pod[POD]["labels"][RUN_LABEL] == run);
-        own.filter(|pod| !pod[POD]["labels"][NODE_LABEL].is_null())
+        let own = pods
+            .iter()
+            .filter(|pod| pod["metadata"]["labels"][RUN_LABEL] == run);
+        own.filter(|pod| !pod["metadata"]["labels"][NODE_LABEL].is_null())
             .count()
             == 2
     };
@@ -365,7 +366,7 @@ where
     let shown = writer.as_reader().state();
     let mut shown: BTreeMap<_, _> = shown.into_iter().map(|object| (object.uid(), object)).collect();
     for object in objects {
-        let part = |key: &str| object[POD][key].as_str().map(str::to_owned);
+        let part = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
         let before = shown.remove(&part("uid"));
         let is_known = before.is_some_and(|before| before.resource_version() == part("resourceVersion"));
         if !is_known && shows() {

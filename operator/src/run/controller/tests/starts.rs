@@ -6,7 +6,7 @@ use super::*;
 fn requested(scene: &Scene) -> Vec<String> {
     let changes = scene.server.take_changes();
     let pods = changes.iter().filter(|call| call.path.ends_with(PODS));
-    pods.map(|call| call.body[POD]["name"].as_str().unwrap().to_owned())
+    pods.map(|call| call.body["metadata"]["name"].as_str().unwrap().to_owned())
         .collect()
 }
 

@@ -21,8 +21,8 @@ async fn one_pod_of_the_run_mounts_the_secret_and_is_deleted_with_the_others() {
     let with_secret: Vec<_> = pods.iter().filter(mounts).collect();
     assert_eq!((pods.len(), with_secret.len()), (3, 1));
     let pod = with_secret[0];
-    assert_eq!(pod[POD]["name"], scene.pod_name("run", "store", 0));
-    assert_eq!(pod[POD]["ownerReferences"][0]["uid"], "uid-of-run");
+    assert_eq!(pod["metadata"]["name"], scene.pod_name("run", "store", 0));
+    assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], "uid-of-run");
     let container = &pod["spec"]["containers"][0];
     assert_eq!(container["image"], "operator");
     assert_eq!(
