@@ -20,10 +20,14 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use kube::{
     Client,
-    runtime::events::{Recorder, Reporter},
+    runtime::{
+        events::{Recorder, Reporter},
+        reflector,
+    },
 };
 use parking_lot::Mutex;
 use perfrun_api::cluster::MANAGER;
+use perfrun_conductor::client::AnswerBudget;
 use perfrun_test_kit::api_server::{Call, Objects, failure};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -32,7 +36,13 @@ use tower::service_fn;
 
 use self::rights::Rights;
 use crate::{
-    process::{clock::TimeSource, lease::Leadership},
+    access::Access,
+    build::PodDefaults,
+    process::{
+        clock::TimeSource, fence::Term, lease::Leadership, metrics::Metrics,
+        shared_memory_budget::SharedMemoryBudget,
+    },
+    services::Services,
     token::{KEY_SECRET, TokenKey},
 };
 
@@ -127,6 +137,26 @@ impl TestServer {
             }
         };
         Client::new(service_fn(serve), "default")
+    }
+
+    /// The services of an operator that reaches nodes directly. Its term does not end, and its watch shows no
+    /// pods.
+    pub(crate) fn services(&self) -> Services {
+        Services {
+            client: self.client(),
+            term: Term::endless(),
+            clock: paused_clock(),
+            access: Access::Direct,
+            answer_budget: AnswerBudget::of_process(),
+            key: TokenKey::fixed(),
+            pod_defaults: PodDefaults::fixed(),
+            operator_namespace: SYSTEM.to_owned(),
+            result_bytes: 64 << 20,
+            recorder: self.recorder(),
+            metrics: Arc::new(Metrics::new()),
+            memory: SharedMemoryBudget::default(),
+            pods: reflector::store().0,
+        }
     }
 
     /// The leadership of an operator.

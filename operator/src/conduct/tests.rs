@@ -1,22 +1,14 @@
-//! Conductors that panic, and a fixture.
+//! Conductors that panic, what the ends of runs report, and fixtures.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::reflector;
 use perfrun_api::spec::{PerfRun, PerfRunSpec};
-use perfrun_conductor::{NodeProvider, ReplaceReason, client::AnswerBudget};
+use perfrun_conductor::{NodeProvider, ReplaceReason};
 use perfrun_contract::record::TrialRecord;
 use perfrun_test_kit::records::{completed, failed};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::*;
-use crate::{
-    access::Access,
-    build::PodDefaults,
-    process::{fence::Term, metrics::Metrics, shared_memory_budget::SharedMemoryBudget},
-    services::Services,
-    test_server::{SYSTEM, TestServer, paused_clock},
-    token::TokenKey,
-};
+use crate::test_server::TestServer;
 
 /// A conductor for the run, which panics or waits to be cancelled.
 async fn state_after(conductors: &Conductors, fails: bool) -> ConductorState {
@@ -116,28 +108,13 @@ pub(super) fn job(server: &TestServer) -> Job {
     let spec = r#"{"workload": {"ping": {}}, "matrix": {"clients": ["libp2p"], "servers": ["libp2p"]},
         "timeouts": {"provision": "1m", "run": "10m"}}"#;
     let spec: PerfRunSpec = serde_json::from_str(spec).unwrap();
-    let clock = paused_clock();
-    let services = Services {
-        client: server.client(),
-        term: Term::endless(),
-        clock: clock.clone(),
-        access: Access::Direct,
-        answer_budget: AnswerBudget::of_process(),
-        key: TokenKey::fixed(),
-        pod_defaults: PodDefaults::fixed(),
-        operator_namespace: SYSTEM.to_owned(),
-        result_bytes: 64 << 20,
-        recorder: server.recorder(),
-        metrics: Arc::new(Metrics::new()),
-        memory: SharedMemoryBudget::default(),
-        pods: reflector::store().0,
-    };
+    let services = server.services();
     Job {
-        services: Arc::new(services),
         run: identity(),
         plan: Arc::new(perfrun_api::planning::plan(&spec).unwrap()),
         spec,
-        since: clock(),
+        since: (services.clock)(),
+        services: Arc::new(services),
         progress: Progress::default(),
         conclude: false,
         reference: ObjectReference {

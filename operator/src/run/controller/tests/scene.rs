@@ -7,7 +7,6 @@ use kube::runtime::{
     watcher::Event,
 };
 use perfrun_api::cluster::{NODE_LABEL, RUN_LABEL};
-use perfrun_conductor::client::AnswerBudget;
 use tokio::{
     sync::{
         SetOnce,
@@ -28,9 +27,9 @@ use crate::{
     names,
     operator::Process,
     policy::Policy,
-    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory_budget::SharedMemoryBudget},
+    process::{clock::TimeSource, fence::Term},
     run::{plans::Plans, times::Times, turns::Turns},
-    test_server::{SYSTEM, TestServer, paused_clock},
+    test_server::{TestServer, paused_clock},
 };
 
 pub(super) struct Scene {
@@ -86,15 +85,9 @@ impl Scene {
             clock,
             term,
             access: Access::Proxy(server.client()),
-            answer_budget: AnswerBudget::of_process(),
             key: server.key().await,
-            pod_defaults: PodDefaults::fixed(),
-            operator_namespace: SYSTEM.to_owned(),
-            result_bytes: 64 << 20,
-            recorder: server.recorder(),
-            metrics: Arc::new(Metrics::new()),
-            memory: SharedMemoryBudget::default(),
             pods: pods.clone(),
+            ..server.services()
         };
         let context = Context {
             services: Arc::new(services),
