@@ -15,7 +15,7 @@ use crate::{name::Name, part::Part};
 const ROOT: &str = "perfrun-lab";
 
 /// How long a group can stay busy after its last process has exited.
-const RELEASE: Duration = Duration::from_secs(10);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The group into which a node's kubelet puts pods, as the kubelet's configuration names it.
 pub(crate) fn of(name: &Name, machine: Part) -> String {
@@ -40,7 +40,7 @@ pub(crate) fn create(name: &Name, machine: Part) -> Result<()> {
 
 /// Removes the lab's groups after their processes have been killed.
 pub(crate) fn remove(name: &Name) -> Result<()> {
-    let deadline = Instant::now() + RELEASE;
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
     for hierarchy in hierarchies()? {
         let root = hierarchy.join(ROOT);
         let group = root.join(name.to_string());

@@ -74,7 +74,7 @@ impl Lab {
     }
 }
 
-/// Kills machines with all their processes, recorded or not.
+/// Kills processes. With that of a machine, the kernel kills all others on the machine, recorded or not.
 fn end(processes: &[Process]) -> Result<()> {
     for process in processes {
         process.kill();

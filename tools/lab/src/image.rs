@@ -40,8 +40,7 @@ pub(crate) fn write_pause(program: &Path, archive: &Path) -> Result<()> {
     fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))
 }
 
-/// Imports an archive into the containerd of the node that `holder` holds, and prints the names of its
-/// images.
+/// Imports an archive into the containerd of the node that `holder` holds.
 pub(crate) fn load(ctr: &Path, holder: Process, archive: &Path) -> Result<()> {
     // The socket is in the machine's own /run. This is its path as seen from the host.
     let socket = format!("/proc/{}/root{CONTAINERD_SOCKET}", holder.pid);

@@ -53,6 +53,13 @@ impl Lab {
         self.record.as_ref().context("the lab has no record")
     }
 
+    pub(crate) fn machines(&self) -> Result<impl Iterator<Item = Part> + use<>> {
+        let nodes = self.record()?.nodes;
+        Ok([Part::ControlPlane]
+            .into_iter()
+            .chain((1..=nodes).map(Part::Node)))
+    }
+
     /// Changes the record, and returns when the change is on disk.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Record)) -> Result<()> {
         let record = self.record.as_mut().context("the lab has no record")?;

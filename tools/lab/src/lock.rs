@@ -11,7 +11,7 @@ use rustix::{
 use crate::interrupt;
 
 /// The parent of the folders of all labs. It exists before the first lab and after the last one.
-const LABS: &str = "/var/lib";
+const PARENT: &str = "/var/lib";
 
 /// Released when the value is dropped or the process exits.
 pub(crate) struct Lock {
@@ -21,7 +21,7 @@ pub(crate) struct Lock {
 impl Lock {
     /// Locks all labs while one of them changes: a lab chooses its addresses by those of the others.
     pub(crate) fn labs() -> Result<Self> {
-        let folder = File::open(LABS).with_context(|| format!("failed to open {LABS}"))?;
+        let folder = File::open(PARENT).with_context(|| format!("failed to open {PARENT}"))?;
         let mut waits = false;
         loop {
             match flock(&folder, FlockOperation::NonBlockingLockExclusive) {

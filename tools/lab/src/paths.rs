@@ -69,7 +69,8 @@ impl Paths {
         self.logs().join(format!("{part}.log"))
     }
 
-    /// The folder of a machine: `var-lib`, `var-log` and `run` are mounted in it at those places.
+    /// The folder of a machine. The machine sees its `var-lib`, `var-log` and `run` as /var/lib, /var/log and
+    /// /run.
     pub(crate) fn machine(&self, machine: Part) -> PathBuf {
         self.0.join(machine.to_string())
     }

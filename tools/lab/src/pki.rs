@@ -34,7 +34,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Certificate and key of the authority, for the controller that signs requests made in the cluster.
+    /// The key of the authority, for the controller that signs requests made in the cluster.
     pub(crate) fn key(&self) -> String {
         self.0.key().serialize_pem()
     }
@@ -81,7 +81,7 @@ impl Authority {
     }
 }
 
-/// A key pair for signing the tokens of service accounts.
+/// A new key pair.
 pub(crate) fn new_key() -> Result<KeyPair> {
     KeyPair::generate().context("failed to make a key")
 }

@@ -43,13 +43,6 @@ impl Lab {
         );
         Ok(text)
     }
-
-    pub(crate) fn machines(&self) -> Result<impl Iterator<Item = Part> + use<>> {
-        let nodes = self.record()?.nodes;
-        Ok([Part::ControlPlane]
-            .into_iter()
-            .chain((1..=nodes).map(Part::Node)))
-    }
 }
 
 fn part_status(record: &Record, part: Part) -> String {

@@ -1,7 +1,7 @@
 //! The addresses of a lab. One number determines them all, so that labs side by side differ in one byte.
 //!
 //! ```text
-//!   10.S.0.1        the machine's own leg into the lab
+//!   10.S.0.1        this host's link into the lab
 //!   10.S.0.10       the control plane: API server, DNS
 //!   10.S.0.10+N     node N
 //!   10.S.N.0/24     pods of node N

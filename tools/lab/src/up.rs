@@ -59,11 +59,8 @@ impl Lab {
             node::configure(&self.paths, &self.name, subnet, number, &authority)?;
         }
 
-        let machines = [Part::ControlPlane]
-            .into_iter()
-            .chain((1..=nodes).map(Part::Node));
-        for part in machines {
-            self.start_machine(part)?;
+        for machine in self.machines()? {
+            self.start_machine(machine)?;
         }
         self.start_program(Part::Etcd)?;
         self.start_program(Part::ApiServer)?;
@@ -91,8 +88,8 @@ impl Lab {
     /// Starts a part that was stopped or has exited, and waits until it works.
     pub(crate) fn start(&mut self, part: Part) -> Result<()> {
         self.check_exists(part)?;
-        // They end themselves when they cannot continue. On a real control plane, the kubelet starts them
-        // again.
+        // The controller manager and the scheduler end when they cannot continue. On a real control plane, the
+        // kubelet starts them again.
         let mut ended = self.record()?.dead();
         ended.retain(|other| matches!(other, Part::ControllerManager | Part::Scheduler) && *other != part);
         // They come last: the part may be the API server, without which they end again.
