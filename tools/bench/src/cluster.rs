@@ -14,7 +14,7 @@ use perfrun_api::results::Results;
 use perfrun_e2e::{Cluster, Scene, run::in_yaml, seconds};
 
 pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
-    let kubeconfig = Cluster::kubeconfig()
+    let kubeconfig = Cluster::find_kubeconfig()
         .map_err(|reason| anyhow!("{reason}; `cargo xtask bench cluster` creates a cluster and sets it"))?;
     let cluster = Cluster::open(kubeconfig).await?;
     let scene = Scene::open(&cluster, "bench").await?;

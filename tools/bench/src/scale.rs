@@ -101,7 +101,7 @@ const ROWS: [Row; 5] = [
 
 /// Measures with these numbers of runs. Returns whether all goals were met.
 pub(crate) async fn run(sizes: &[usize]) -> Result<bool> {
-    let kubeconfig = Cluster::kubeconfig()
+    let kubeconfig = Cluster::find_kubeconfig()
         .map_err(|reason| anyhow!("{reason}; `cargo xtask bench scale` creates a cluster and sets it"))?;
     let lab = Lab::find().map_err(|reason| anyhow!(reason))?;
     let scene = Scene::open(&Cluster::open(kubeconfig).await?, "scale").await?;

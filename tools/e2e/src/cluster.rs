@@ -25,7 +25,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// The kubeconfig of the cluster, or why it is unavailable.
-    pub fn kubeconfig() -> Result<PathBuf, String> {
+    pub fn find_kubeconfig() -> Result<PathBuf, String> {
         match env::var_os(KUBECONFIG) {
             Some(file) if Path::new(&file).is_file() => Ok(file.into()),
             Some(file) => Err(format!("{KUBECONFIG} is {}, which is not a file", file.display())),
@@ -52,7 +52,7 @@ impl Cluster {
         client(config)
     }
 
-    pub fn file(&self) -> &Path {
+    pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 

@@ -20,7 +20,7 @@ impl Helm {
         let helm = |name: &str| match env::var_os(name) {
             Some(program) => Ok(Self {
                 program,
-                kubeconfig: cluster.file().to_owned(),
+                kubeconfig: cluster.kubeconfig().to_owned(),
             }),
             None => Err(format!("needs helm: {name} is not set")),
         };

@@ -3,6 +3,7 @@
 use std::{env, ffi::OsString};
 
 use anyhow::Result;
+use perfrun_test_kit::{Need, skip};
 use tokio::process::Command;
 
 use crate::program;
@@ -16,14 +17,18 @@ pub struct Lab {
 impl Lab {
     /// The lab of the cluster, or why it is unavailable.
     pub fn find() -> Result<Self, String> {
-        let variable = |name: &str| {
-            env::var_os(name)
-                .ok_or_else(|| format!("needs a lab, to kill a part of the cluster: {name} is not set"))
-        };
+        let variable =
+            |name: &str| env::var_os(name).ok_or_else(|| format!("needs a lab: {name} is not set"));
         Ok(Self {
             program: variable("PERFRUN_E2E_LAB_PROGRAM")?,
             name: variable("PERFRUN_E2E_LAB")?,
         })
+    }
+
+    /// The lab of the cluster. Without it, the test is skipped.
+    pub fn find_or_skip() -> Option<Self> {
+        let found = Self::find().map_err(|reason| skip(Need::Lab, "all of it", &reason));
+        found.ok()
     }
 
     /// Kills a part, as a crash would.

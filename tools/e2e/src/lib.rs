@@ -9,7 +9,7 @@
 //! | `PERFRUN_E2E_LAB_PROGRAM`, `PERFRUN_E2E_LAB` | perfrun-lab, and the name of the lab that the cluster is; without them, parts of the cluster are not killed |
 //! | `PERFRUN_E2E_HOSTILE_IMAGE` | the image of perfrun-hostile-node, for the soak |
 //! | `PERFRUN_E2E_PROMETHEUS` | a Prometheus that finds pods, to ask what dashboards ask |
-//! | `PERFRUN_E2E_PERFRUN` | perfrun, to compare with what it does locally |
+//! | `PERFRUN_E2E_PERFRUN` | perfrun, for its commands on clusters, and to compare with what it does locally |
 //! | `PERFRUN_SKIP_LOG` | a file to which skipped tests append `name: reason` |
 //! | `PERFRUN_FAILURE_LOG` | a file to which tests that return an error append `name: reason`. Tests that panic append nothing |
 //! | `PERFRUN_REQUIRE` | what must be there: a test that is skipped because it is missing fails |
@@ -31,6 +31,6 @@ mod scene;
 mod until;
 
 pub use cluster::Cluster;
-pub use program::{printed, repository};
+pub use program::{find_perfrun, printed, repository};
 pub use scene::{Scene, admission, e2e, shared};
 pub use until::{seconds, until};

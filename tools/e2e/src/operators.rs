@@ -26,6 +26,8 @@ use crate::{Cluster, program, seconds, until};
 pub const NAMESPACE: &str = "perfrun-system";
 /// The operator's program, Deployment, Lease and service account.
 pub const NAME: &str = "perfrun-operator";
+/// The program of nodes and of link agents.
+pub const NODE_PROGRAM: &str = "perfrun-node";
 const METRICS_PORT: u16 = 8080;
 const SELECTOR: &str = "app.kubernetes.io/name=perfrun-operator";
 /// Exit codes of a panic and of an abort.
@@ -264,7 +266,7 @@ impl Operators {
 
 /// Kills the link agent of a pod with SIGKILL. Returns false if it is not on this computer.
 pub async fn kill_link_agent(pod: &Pod) -> Result<bool> {
-    kill_all(&processes_with(pod, "perfrun-node", |arguments| {
+    kill_all(&processes_with(pod, NODE_PROGRAM, |arguments| {
         arguments.contains(&"link-agent")
     })?)
     .await

@@ -1,16 +1,35 @@
 //! Runs other programs.
 
 use std::{
+    env,
+    ffi::OsString,
     path::Path,
     process::{Output, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
+use perfrun_test_kit::{Need, skip};
 use tokio::process::Command;
+
+/// The variable that names perfrun.
+const PERFRUN: &str = "PERFRUN_E2E_PERFRUN";
 
 /// The root of the repository.
 pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// perfrun. Without it, this part of the test is skipped.
+pub fn find_perfrun(part: &str) -> Option<OsString> {
+    let perfrun = env::var_os(PERFRUN);
+    if perfrun.is_none() {
+        skip(
+            Need::Cluster,
+            part,
+            &format!("needs perfrun: {PERFRUN} is not set"),
+        );
+    }
+    perfrun
 }
 
 /// All output of a program.

@@ -74,11 +74,11 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
         let records = attempts.remove(trial.id.as_str()).unwrap_or_default();
         let measured = records.iter().filter(|record| record.failure.is_none()).count();
         ensure!(measured == 1, "trial {} was measured {measured} times", trial.id);
-        let is_in_turn = |(number, record): (usize, &&TrialRecord)| {
+        let is_in_order = |(number, record): (usize, &&TrialRecord)| {
             record.attempt as usize == number && record.failure.is_some() == (number + 1 < records.len())
         };
         ensure!(
-            records.iter().enumerate().all(is_in_turn),
+            records.iter().enumerate().all(is_in_order),
             "attempts of trial {} are out of order: {:?}",
             trial.id,
             records

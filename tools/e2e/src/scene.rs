@@ -20,9 +20,8 @@ use kube::{
     core::NamespaceResourceScope,
 };
 use perfrun_api::{schedule::PerfSchedule, spec::PerfRun};
-use serde::de::DeserializeOwned;
-
 use perfrun_test_kit::{Need, fails, skip};
+use serde::de::DeserializeOwned;
 
 use crate::{Cluster, operators::Operators, program, seconds, until};
 
@@ -88,7 +87,7 @@ fn with_operators(test: impl AsyncFnOnce(&Scene) -> Result<()>) -> impl AsyncFnO
 
 #[expect(clippy::panic, reason = "a test fails by panicking")]
 fn run_test(is_shared: bool, test: impl AsyncFnOnce(&Scene) -> Result<()>) {
-    let kubeconfig = match Cluster::kubeconfig() {
+    let kubeconfig = match Cluster::find_kubeconfig() {
         Ok(kubeconfig) => kubeconfig,
         Err(reason) => return skip(Need::Cluster, "all of it", &reason),
     };

@@ -60,7 +60,7 @@ impl Operator {
 /// Accesses the cluster as the operator's service account.
 async fn kubeconfig(scene: &Scene) -> Result<NamedTempFile> {
     let file = NamedTempFile::new().context("failed to create a kubeconfig")?;
-    fs::copy(scene.cluster.file(), file.path()).context("failed to copy the kubeconfig")?;
+    fs::copy(scene.cluster.kubeconfig(), file.path()).context("failed to copy the kubeconfig")?;
     let kubectl = async |args: &[&str]| {
         let mut kubectl = scene.cluster.kubectl_plugin();
         let output = kubectl.env("KUBECONFIG", file.path()).args(args).output().await?;

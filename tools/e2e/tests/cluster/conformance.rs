@@ -1,15 +1,11 @@
 //! `perfrun conformance --image`: images of nodes, checked in pods.
 
-use std::{
-    env,
-    process::{Output, Stdio},
-};
+use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, api::ListParams};
-use perfrun_e2e::{Scene, admission, printed, seconds, shared, until};
-use perfrun_test_kit::{Need, skip};
+use perfrun_e2e::{Scene, admission, find_perfrun, printed, seconds, shared, until};
 use tokio::process::Command;
 
 #[test]
@@ -120,22 +116,14 @@ async fn conforms(scene: &Scene, variable: &str) -> Result<()> {
     nothing_is_left(scene).await
 }
 
-/// `perfrun conformance` on the cluster of a test.
+/// `perfrun conformance` on the cluster of a test. Without perfrun, the test is skipped.
 fn perfrun(scene: &Scene, namespace: &str, args: &[&str]) -> Option<Command> {
-    let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
-        skip(
-            Need::Cluster,
-            "all of it",
-            "needs perfrun: PERFRUN_E2E_PERFRUN is not set",
-        );
-        return None;
-    };
-    let mut command = Command::new(perfrun);
+    let mut command = Command::new(find_perfrun("all of it")?);
     command
         .arg("conformance")
         .args(args)
         .args(["--namespace", namespace, "--kubeconfig"])
-        .arg(scene.cluster.file())
+        .arg(scene.cluster.kubeconfig())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

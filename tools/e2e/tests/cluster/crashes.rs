@@ -95,12 +95,8 @@ fn an_operator_whose_process_is_killed_continues_after_its_restart() {
 #[test]
 fn trials_continue_while_the_api_server_is_down() {
     e2e(async |scene| {
-        let lab = match Lab::find() {
-            Ok(lab) => lab,
-            Err(reason) => {
-                skip(Need::Lab, "all of it", &reason);
-                return Ok(());
-            }
+        let Some(lab) = Lab::find_or_skip() else {
+            return Ok(());
         };
         scene
             .create("headless", &LONG.replace("iterations: 4", "iterations: 14"))

@@ -221,7 +221,7 @@ async fn scraping(scene: &Scene, program: &OsStr, interval: u32, whom: &str) -> 
         certificate,
         key,
     } = Login::of(scene).await?;
-    let kubeconfig = scene.cluster.file().canonicalize()?;
+    let kubeconfig = scene.cluster.kubeconfig().canonicalize()?;
     let (kubeconfig, namespace) = (kubeconfig.display(), &scene.namespace);
     let configuration = format!(
         "

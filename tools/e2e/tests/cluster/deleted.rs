@@ -8,7 +8,7 @@ use perfrun_api::spec::PerfRun;
 use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
-    operators::{number_inside, processes},
+    operators::{NODE_PROGRAM, number_inside, processes},
     run::{LONG, TINY, phase},
     seconds, shared,
 };
@@ -91,7 +91,7 @@ async fn every_process_handles_early_signals(scene: &Scene, run: &str) -> Result
     let pods = scene.pods(run).await?;
     let mut found = vec![];
     for pod in &pods {
-        found.extend(processes(pod, "perfrun-node")?);
+        found.extend(processes(pod, NODE_PROGRAM)?);
     }
     if found.is_empty() {
         skip(

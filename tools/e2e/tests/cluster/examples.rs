@@ -1,4 +1,4 @@
-//! The first steps of users.
+//! Examples as users run them, stacks in pods on their other transports, go-libp2p, and `kubectl explain`.
 
 use std::{env, fs, process::Stdio};
 
@@ -6,12 +6,11 @@ use anyhow::{Context, Result, ensure};
 use perfrun_api::{cluster::condition::Type, document, results::Results, spec::PerfRun};
 use perfrun_contract::run::Phase;
 use perfrun_e2e::{
-    Scene, admission, e2e, repository,
+    Scene, admission, e2e, find_perfrun, repository,
     results::{check_every_trial_once, failures, shape},
     run::{describe, has_condition, phase},
     seconds, shared,
 };
-use perfrun_test_kit::{Need, skip};
 use tokio::process::Command;
 
 #[test]
@@ -151,12 +150,7 @@ async fn runs_as_it_is(scene: &Scene, name: &str) -> Result<()> {
 
 /// The tables of a short local run of the same document have the same rows and columns.
 async fn looks_like_a_local_run(results: &Results, mut run: PerfRun) -> Result<()> {
-    let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
-        skip(
-            Need::Cluster,
-            "the same tables as locally",
-            "needs perfrun: PERFRUN_E2E_PERFRUN is not set",
-        );
+    let Some(perfrun) = find_perfrun("the same tables as locally") else {
         return Ok(());
     };
     // Enough iterations for the columns with intervals, which need six.

@@ -64,7 +64,7 @@ const REAL_TIME_LIMIT: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// Time until the status of a run names a failure that is known immediately: far less than
 /// timeouts.provision.
-const AT_ONCE: Duration = seconds(30);
+const FAILURE_TIMEOUT: Duration = seconds(30);
 
 #[test]
 fn trials_are_run_over_links_that_were_set_and_measured() {
@@ -246,7 +246,7 @@ fn a_kernel_that_cannot_impair_is_reported_immediately() {
         let by_kernel = TWO_NETWORKS.replace("backend: userspace", "backend: kernel");
         scene.create("by-kernel", &by_kernel).await?;
         let judged = scene
-            .run_until("by-kernel", "knows its links", AT_ONCE, |run| {
+            .run_until("by-kernel", "knows its links", FAILURE_TIMEOUT, |run| {
                 has_condition(run, Type::LinksVerified, "True")
                     || has_condition(run, Type::LinksVerified, "False")
             })
@@ -328,9 +328,9 @@ async fn has_an_agent_with_few_rights(scene: &Scene, pod: &Pod) -> Result<()> {
     let rights = |context: Option<&k8s_openapi::api::core::v1::SecurityContext>| {
         json!(context.and_then(|context| context.capabilities.as_ref()))
     };
-    let asked = json!({"add": ["NET_ADMIN", "MKNOD", "SYS_NICE"], "drop": ["ALL"]});
+    let requested = json!({"add": ["NET_ADMIN", "MKNOD", "SYS_NICE"], "drop": ["ALL"]});
     let has = rights(agent.security_context.as_ref());
-    ensure!(has == asked, "the link agent of {name} has {has}");
+    ensure!(has == requested, "the link agent of {name} has {has}");
     let none = json!({"drop": ["ALL"]});
     let has = rights(spec.containers[0].security_context.as_ref());
     ensure!(has == none, "the node of {name} has {has}");
@@ -386,8 +386,8 @@ fn check_links(results: &Results) -> Result<()> {
         );
         for (name, node) in &record.nodes {
             let link = node.link.as_ref().map(|link| json!(link.backend));
-            let asked = results.plan.network(network).context("a network of the plan")?;
-            let expected = (!asked.is_none()).then(|| json!(asked.backend));
+            let planned = results.plan.network(network).context("a network of the plan")?;
+            let expected = (!planned.is_none()).then(|| json!(planned.backend));
             ensure!(
                 link == expected,
                 "{}: the link of {name} was of {link:?}",
@@ -438,7 +438,7 @@ fn repeated<'a>(run: &PerfRun, results: &'a Results) -> Result<&'a TrialRecord> 
 }
 
 async fn is_unsupported(scene: &Scene, name: &str, words: &[&str]) -> Result<()> {
-    let run = scene.ended(name, AT_ONCE).await?;
+    let run = scene.ended(name, FAILURE_TIMEOUT).await?;
     ensure!(
         phase(&run) == Some(Phase::Failed)
             && reason(&run, Type::Complete) == "ImpairmentUnsupported"

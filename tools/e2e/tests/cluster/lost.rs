@@ -16,7 +16,7 @@ use perfrun_contract::{node::Reason, record::TrialFailure, run::Phase};
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
-    operators::{isolate, kill, processes},
+    operators::{NODE_PROGRAM, isolate, kill, processes},
     results::{failures, only_failure},
     run::{LONG, describe, message, phase, reason},
     seconds, shared, until,
@@ -49,7 +49,7 @@ fn a_server_pod_that_is_deleted_is_replaced_and_its_trial_retried() {
 fn a_server_whose_process_is_killed_is_replaced_and_its_trial_retried() {
     shared(async |scene| {
         let pod = in_a_trial(scene, "server-killed", "server").await?;
-        if !kill(&pod, "perfrun-node").await? {
+        if !kill(&pod, NODE_PROGRAM).await? {
             skip(
                 Need::Lab,
                 "all of it",
@@ -102,7 +102,7 @@ fn a_server_that_the_kernel_kills_for_its_memory_is_named_with_that_reason() {
 fn a_server_that_is_cut_off_is_replaced_and_its_trial_retried() {
     shared(async |scene| {
         let pod = in_a_trial(scene, "server-cut-off", "server").await?;
-        let Some(process) = processes(&pod, "perfrun-node")?.pop() else {
+        let Some(process) = processes(&pod, NODE_PROGRAM)?.pop() else {
             skip(
                 Need::Lab,
                 "all of it",
@@ -121,7 +121,9 @@ fn a_server_that_is_cut_off_is_replaced_and_its_trial_retried() {
 #[test]
 fn a_kubernetes_node_that_dies_costs_one_trial() {
     e2e(async |scene| {
-        let Some(lab) = lab() else { return Ok(()) };
+        let Some(lab) = Lab::find_or_skip() else {
+            return Ok(());
+        };
         let leader = scene.operators().holder().await?;
         let results = survives_the_client_s_host(scene, &lab, "NotIn", &[1], "30s").await?;
         let still = scene.operators().holder().await?;
@@ -141,7 +143,9 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
 #[test]
 fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
     e2e(async |scene| {
-        let Some(lab) = lab() else { return Ok(()) };
+        let Some(lab) = Lab::find_or_skip() else {
+            return Ok(());
+        };
         survives_the_client_s_host(scene, &lab, "In", &[100, 100], "2m")
             .await
             .map(drop)
@@ -203,7 +207,9 @@ async fn survives_the_client_s_host(
 #[test]
 fn a_run_with_nowhere_else_to_go_fails_in_time() {
     e2e(async |scene| {
-        let Some(lab) = lab() else { return Ok(()) };
+        let Some(lab) = Lab::find_or_skip() else {
+            return Ok(());
+        };
         // A Kubernetes node without the operator, which would be lost, too.
         let leader = scene.operators().leader().await?;
         let away = leader.spec.and_then(|spec| spec.node_name);
@@ -243,12 +249,6 @@ fn a_run_with_nowhere_else_to_go_fails_in_time() {
     });
 }
 
-fn lab() -> Option<Lab> {
-    Lab::find()
-        .map_err(|reason| skip(Need::Lab, "all of it", &reason))
-        .ok()
-}
-
 /// A pod in the middle of a trial.
 async fn in_a_trial(scene: &Scene, run: &str, role: &str) -> Result<Pod> {
     scene.create(run, LONG).await?;
@@ -260,8 +260,8 @@ async fn in_a_trial(scene: &Scene, run: &str, role: &str) -> Result<Pod> {
 
 async fn delete(scene: &Scene, pod: &Pod) -> Result<()> {
     let pods: Api<Pod> = scene.api();
-    let at_once = DeleteParams::default().grace_period(0);
-    pods.delete(&pod.name_any(), &at_once)
+    let immediately = DeleteParams::default().grace_period(0);
+    pods.delete(&pod.name_any(), &immediately)
         .await
         .context("failed to delete the pod")?;
     Ok(())

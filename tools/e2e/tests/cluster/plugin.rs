@@ -10,12 +10,11 @@ use anyhow::{Context, Result, ensure};
 use perfrun_api::results::Results;
 use perfrun_contract::run::Phase;
 use perfrun_e2e::{
-    Scene, printed,
+    Scene, find_perfrun, printed,
     results::check_every_trial_once,
     run::{LONG, TINY, in_yaml, phase},
     seconds, shared, until,
 };
-use perfrun_test_kit::{Need, skip};
 
 #[test]
 fn kubectl_perfrun_runs_a_document_and_copies_its_results() {
@@ -97,13 +96,9 @@ pub(crate) struct Plugin<'a> {
 }
 
 impl<'a> Plugin<'a> {
+    /// Links perfrun into a folder on that path. Without perfrun, the test is skipped.
     pub(crate) fn install(scene: &'a Scene) -> Result<Option<Self>> {
-        let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
-            skip(
-                Need::Cluster,
-                "all of it",
-                "needs perfrun: PERFRUN_E2E_PERFRUN is not set",
-            );
+        let Some(perfrun) = find_perfrun("all of it") else {
             return Ok(None);
         };
         let folder = tempfile::tempdir()?;

@@ -1,7 +1,7 @@
 //! The API server refuses the documents that `perfrun validate` refuses.
 
 use anyhow::{Context, Result, bail, ensure};
-use perfrun_e2e::{Scene, admission};
+use perfrun_e2e::{Scene, admission, run::in_yaml};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -71,10 +71,7 @@ fn kubectl_refuses_a_misspelt_field() {
 
 /// The message of the API server for a document with this spec; `None` if it accepts the document.
 async fn dry_run(scene: &Scene, spec: &str) -> Result<Option<String>> {
-    let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
-    let text =
-        format!("apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: bad}}\nspec:\n{spec}");
-    let document: Value = serde_saphyr::from_str(&text).context("unable to read the case")?;
+    let document: Value = serde_saphyr::from_str(&in_yaml("bad", spec)).context("unable to read the case")?;
     let uri = format!(
         "/apis/perfrun.io/v1alpha1/namespaces/{}/perfruns?dryRun=All&fieldValidation=Strict",
         scene.namespace

@@ -15,7 +15,7 @@ use kube::{
 };
 use perfrun_api::{cluster::RUN_LABEL, results::Results, spec::PerfRun};
 use perfrun_e2e::{Scene, lab::Lab, results::check_every_trial_once, run::TINY, seconds, shared, until};
-use perfrun_test_kit::{Need, s3, skip};
+use perfrun_test_kit::s3;
 use serde_json::{Value, json};
 
 use crate::plugin::{Plugin, succeeded};
@@ -93,11 +93,10 @@ fn results_in_an_object_store_are_read_again_and_stay_when_the_run_is_deleted() 
 /// perfrun as a plugin of kubectl, in a lab: its pods reach files and ports of this machine. `None` if
 /// something is missing, which is reported.
 fn plugin_in_a_lab(scene: &Scene) -> Result<Option<Plugin<'_>>> {
-    if let Err(reason) = Lab::find() {
-        skip(Need::Cluster, "all of it", &reason);
-        return Ok(None);
+    match Lab::find_or_skip() {
+        Some(_) => Plugin::install(scene),
+        None => Ok(None),
     }
-    Plugin::install(scene)
 }
 
 /// The address of this machine on the network of the lab.

@@ -67,7 +67,7 @@ impl SoakCounts {
         self.most_memory = self.most_memory.max(mebibytes);
     }
 
-    /// The soak has ended after this time.
+    /// Notes how long the soak took.
     pub(crate) fn note_duration(&mut self, time: Duration) {
         self.seconds = time.as_secs();
     }

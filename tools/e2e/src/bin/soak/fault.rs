@@ -9,15 +9,12 @@ use perfrun_api::spec::PerfRun;
 use perfrun_e2e::{
     Scene,
     lab::Lab,
-    operators::{self, NAME, cut_off, isolate, kill, kill_link_agent, processes},
+    operators::{self, NAME, NODE_PROGRAM, cut_off, isolate, kill, kill_link_agent, processes},
 };
 use rand::{Rng, RngExt as _, seq::IndexedRandom};
 use serde_json::json;
 use strum::{Display, VariantArray};
 use tokio::time::sleep;
-
-/// The program of a node.
-const NODE: &str = "perfrun-node";
 
 /// Something that goes wrong, or that a user does.
 #[derive(Clone, Copy, Debug, Display, Eq, PartialEq, VariantArray)]
@@ -85,7 +82,7 @@ impl Fault {
             }
             Self::NodeKilled => {
                 let Some(pod) = pod else { return Ok(None) };
-                Ok(hit(kill(pod, NODE).await?, pod))
+                Ok(hit(kill(pod, NODE_PROGRAM).await?, pod))
             }
             Self::NodePaused | Self::NodeCutOff => {
                 let Some(pod) = pod else { return Ok(None) };
@@ -139,7 +136,7 @@ impl Fault {
     }
 
     async fn hold_node(self, pod: &Pod, time: Duration) -> Result<Option<String>> {
-        let Some(process) = processes(pod, NODE)?.pop() else {
+        let Some(process) = processes(pod, NODE_PROGRAM)?.pop() else {
             return Ok(None);
         };
         let wait = async || pass(time).await;

@@ -13,8 +13,8 @@
 //! Meanwhile a hostile tenant sends documents at the bounds of the schema and above, ConfigMaps that look
 //! like parts of journals, and nodes that answer as much, as slowly and as wrongly as they can.
 //!
-//! Documents, faults and pauses come from the seed and the number of the round. When a fault hits, it depends
-//! on the machine, so a repeated round is alike, and not the same.
+//! Documents, faults and pauses come from the seed and the number of the round. The moment at which a fault
+//! hits depends on the machine, so a repeated round is similar, and not the same.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
@@ -72,7 +72,7 @@ async fn main() -> Result<ExitCode> {
     let args = Args::parse();
     // A soak takes long: it does not begin if its counts could not be kept.
     let earlier = args.keep.as_deref().map(SoakCounts::read).transpose()?;
-    let kubeconfig = Cluster::kubeconfig().map_err(anyhow::Error::msg)?;
+    let kubeconfig = Cluster::find_kubeconfig().map_err(anyhow::Error::msg)?;
     let cluster = Cluster::open(kubeconfig).await?;
     let lab = Lab::find().map_err(anyhow::Error::msg)?;
     let seed = args.seed.unwrap_or_else(rand::random);
@@ -89,7 +89,7 @@ async fn main() -> Result<ExitCode> {
             if begun.elapsed() >= limit {
                 break;
             }
-            let took = Instant::now();
+            let start = Instant::now();
             let scene = Scene::open(&cluster, "soak").await?;
             let random = Xoshiro256PlusPlus::seed_from_u64(u64::from(seed) << 32 | u64::from(round));
             let tenant = scene.another(&[]).await?;
@@ -97,7 +97,7 @@ async fn main() -> Result<ExitCode> {
             let violation = held.as_ref().err().map(|error| format!("{error:#}"));
             println!(
                 "round {round}, {:.0?}: {}",
-                took.elapsed(),
+                start.elapsed(),
                 violation.as_deref().unwrap_or("ok")
             );
             if violation.is_some() {
