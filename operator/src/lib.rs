@@ -9,7 +9,7 @@
 //! | `schedule` | reconciles a schedule, which creates runs: its decision is pure |
 //! | `run` | reconciles a run, step by step, and the turns of runs |
 //! | `conduct` | a run's conductor as a task of this process, its journal, and its nodes |
-//! | `services` | what the reconciliations and the conductors of runs share |
+//! | `services` | what reconciliations and the conductors of runs share |
 //! | `pods` | the pods of a run, as the watch shows them |
 //! | `build` | the objects of a run: pure |
 //! | [`self_test`] | a run that shows whether the installation works |

@@ -206,20 +206,16 @@ impl Process<'_> {
         let (runs, runs_writer) = reflector::store::<WatchedRun>();
         let (pods, pods_writer) = reflector::store::<WatchedPod>();
         metrics.export_runs(Some((runs.clone(), pods.clone())));
-        let services = self.services(client, term, pods.clone());
+        let services = Arc::new(self.services(client, term, pods.clone()));
         let schedules = schedule::Context {
-            client: client.clone(),
-            clock: services.clock.clone(),
-            recorder: services.recorder.clone(),
-            metrics: metrics.clone(),
-            memory: services.memory.clone(),
+            services: services.clone(),
             runs: runs.clone(),
             pauses: schedule::Pauses::default(),
         };
         let (wake, woken) = mpsc::unbounded_channel();
         let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);
         let context = Arc::new(Context {
-            services: Arc::new(services),
+            services,
             turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
             plans: Plans::default(),
             times: Times::default(),

@@ -12,13 +12,12 @@ use error_reporter::Report;
 use futures::{StreamExt, future};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Resource, ResourceExt,
     api::ListParams,
     core::error_boundary::InvalidObject,
     runtime::{
         Controller, WatchStreamExt,
         controller::{self, Action},
-        events::Recorder,
         reflector::{self, ObjectRef, Store},
         watcher,
     },
@@ -46,13 +45,9 @@ use crate::{
         publish::{self, next_action, publish},
         watched::{LargeFields, WatchedRun, WatchedSchedule},
     },
-    process::{
-        clock::TimeSource,
-        metrics::Metrics,
-        shared_memory_budget::SharedMemoryBudget,
-        watch::{note_failure, watch},
-    },
+    process::watch::{note_failure, watch},
     run::{conditions::has_ended, plans},
+    services::Services,
 };
 
 /// Most reconciliations of schedules at the same time: those of one namespace must not take all requests that
@@ -64,11 +59,7 @@ const SENTENCE_MAX: usize = 200;
 
 /// What reconciliations of schedules share.
 pub(crate) struct Context {
-    pub(crate) client: Client,
-    pub(crate) clock: TimeSource,
-    pub(crate) recorder: Recorder,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) memory: SharedMemoryBudget,
+    pub(crate) services: Arc<Services>,
     /// Runs, as the watch shows them.
     pub(crate) runs: Store<WatchedRun>,
     pub(crate) pauses: Pauses,
@@ -85,11 +76,11 @@ pub(crate) async fn reconcile_schedules(
         return;
     }
     let (schedules, writer) = reflector::store();
-    let (metrics, pauses) = (context.metrics.clone(), context.pauses.clone());
-    metrics.export_schedules(Some(schedules.clone()));
-    let memory = context.memory.clone();
+    let (services, pauses) = (context.services.clone(), context.pauses.clone());
+    services.metrics.export_schedules(Some(schedules.clone()));
+    let memory = services.memory.clone();
     let keep = move |schedule: &mut WatchedSchedule| schedule.keep_within(|bytes| memory.for_spec(bytes));
-    let changes = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default(), keep)
+    let changes = watch::<WatchedSchedule>(&services.client, namespaces, watcher::Config::default(), keep)
         .reflect(writer)
         .applied_objects();
     Controller::for_stream(changes, schedules)
@@ -100,7 +91,7 @@ pub(crate) async fn reconcile_schedules(
             if let Err(controller::Error::ObjectNotFound(schedule)) = &result {
                 pauses.forget(&(schedule.namespace.clone(), schedule.name.clone()));
             }
-            note_failure(result, &metrics);
+            note_failure(result, &services.metrics);
             future::ready(())
         })
         .await;
@@ -149,7 +140,7 @@ async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Resu
         }
     };
     if let Err(error) = &result {
-        context.metrics.count_error(error.category());
+        context.services.metrics.count_error(error.category());
     }
     result
 }
@@ -162,26 +153,32 @@ fn after_error(schedule: Arc<WatchedSchedule>, error: &publish::Error, context: 
 }
 
 async fn report_unreadable(watched: &WatchedSchedule, invalid: &InvalidObject, context: &Context) {
-    context.metrics.count_error("Unreadable");
+    context.services.metrics.count_error("Unreadable");
     let message = format!(
         "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or by \
          another version: {invalid}"
     );
     let event = event(false, Reason::Unreadable, &message, "Read");
-    publish_event(&event, &watched.object_ref(&()), &context.recorder).await;
+    publish_event(&event, &watched.object_ref(&()), &context.services.recorder).await;
 }
 
 /// Reconciles a schedule whose spec is not kept whole. The API server has it, and the operator may list
 /// schedules, but not get one.
 async fn reconcile_unkept(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
-    let _room = context.memory.for_unkept().await;
+    let Services {
+        client,
+        memory,
+        metrics,
+        ..
+    } = &*context.services;
+    let _room = memory.for_unkept().await;
     let namespace = schedule.namespace().unwrap_or_default();
-    let api: Api<WatchedSchedule> = Api::namespaced(context.client.clone(), &namespace);
+    let api: Api<WatchedSchedule> = Api::namespaced(client.clone(), &namespace);
     let params = ListParams::default().fields(&format!("metadata.name={}", schedule.name_any()));
     let found = match within_timeout(api.list(&params)).await {
         Ok(mut list) => list.items.pop(),
         Err(error) => {
-            context.metrics.count_error("Read");
+            metrics.count_error("Read");
             let name = schedule.name_any();
             tracing::warn!(schedule = name, namespace, %error, "failed to read the schedule");
             return Ok(Action::requeue(context.pauses.begin(&schedule.metadata)));
@@ -197,12 +194,8 @@ async fn reconcile_unkept(schedule: &PerfSchedule, context: &Context) -> Result<
 }
 
 async fn reconcile_readable(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
-    let Context {
-        client,
-        recorder,
-        pauses,
-        ..
-    } = context;
+    let Context { services, pauses, .. } = context;
+    let Services { client, recorder, .. } = &**services;
     let previous = schedule.status.clone().unwrap_or_default();
     let runs = context.runs.state();
     let mut runs: Vec<_> = runs.iter().filter_map(|run| owned_run(run, schedule)).collect();
@@ -213,7 +206,7 @@ async fn reconcile_readable(schedule: &PerfSchedule, context: &Context) -> Resul
         status: &previous,
         runs: &runs,
         is_paused: pause.is_some(),
-        now: (context.clock)(),
+        now: (services.clock)(),
     };
     let mut decision = decide(&inputs);
     // First, because a quota may count them.
@@ -261,7 +254,7 @@ async fn create_due_run(
                 "schedule",
                 &uid,
                 Existing::MustBelongToOwner,
-                &context.client,
+                &context.services.client,
             )
             .await
         }
@@ -274,12 +267,12 @@ async fn delete(schedule: &PerfSchedule, runs: &[OwnedRun], context: &Context) -
     let namespace = schedule.namespace().unwrap_or_default();
     let deletions = runs
         .iter()
-        .map(|run| objects::remove_run(&namespace, &run.name, &run.uid, &context.client));
+        .map(|run| objects::remove_run(&namespace, &run.name, &run.uid, &context.services.client));
     future::join_all(deletions).await.into_iter().collect()
 }
 
 fn report(error: &objects::Error, schedule: &PerfSchedule, context: &Context) {
-    context.metrics.count_error(error.category());
+    context.services.metrics.count_error(error.category());
     let (name, namespace) = (schedule.name_any(), schedule.namespace());
     let error = Report::new(error);
     tracing::warn!(schedule = name, namespace, %error, "the decision was not carried out");

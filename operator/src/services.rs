@@ -1,4 +1,4 @@
-//! What the reconciliations and the conductors of runs share.
+//! What reconciliations and the conductors of runs share.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     token::TokenKey,
 };
 
-/// What the reconciliations and the conductors of runs share.
+/// What reconciliations and the conductors of runs share.
 #[derive(Clone)]
 pub(crate) struct Services {
     /// Changes nothing after the term.

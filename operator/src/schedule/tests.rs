@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::test_server::{Answer, TestServer, paused_clock};
+use crate::test_server::{Answer, TestServer};
 
 const SCHEDULES: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfschedules";
 const SCHEDULE: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfschedules/often";
@@ -53,11 +53,7 @@ impl Scene {
     fn on(server: TestServer) -> Self {
         let (runs, writer) = reflector::store();
         let context = Context {
-            client: server.client(),
-            clock: paused_clock(),
-            recorder: server.recorder(),
-            metrics: Arc::new(Metrics::new()),
-            memory: SharedMemoryBudget::default(),
+            services: Arc::new(server.services()),
             runs,
             pauses: Pauses::default(),
         };
@@ -182,7 +178,8 @@ async fn an_operator_that_died_before_it_wrote_the_status_creates_no_second_run(
     scene.reconcile().await.unwrap_err();
     let Scene { server, context, .. } = scene;
     let mut scene = Scene::on(server);
-    Arc::get_mut(&mut scene.context).unwrap().clock = context.clock.clone();
+    let services = &mut Arc::get_mut(&mut scene.context).unwrap().services;
+    Arc::make_mut(services).clock = context.services.clock.clone();
     // The watch of the new operator shows no run yet.
     scene.runs.apply_watcher_event(&Watched::Init);
     scene.runs.apply_watcher_event(&Watched::InitDone);
