@@ -258,13 +258,13 @@ pub mod operator {
         LEADER = gauge("operator_leader", &[]),
             "Whether this operator acts (1), or waits to (0)";
         RUNS = gauge("operator_runs", &["phase"]),
-            "PerfRuns by phase; only the one that acts knows";
+            "PerfRuns by phase; only the operator that acts knows";
         LEFT_OUT = gauge("operator_runs_without_results", &[]),
             "Runs whose results are not exported, because those of later runs are many";
         ORPHANED_PODS = gauge("operator_orphaned_pods", &[]),
             "Pods of runs that no longer exist; they end at their deadline";
         RESULTS = counter("operator_results_kept", &[]).in_unit("bytes"),
-            "Bytes of compressed results that this operator has put into ConfigMaps";
+            "Bytes of compressed results that this operator has kept, in ConfigMaps and in stores";
     }
 }
 
