@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 pub use crate::access::NodeAccess;
 use crate::{policy::Policy, store::StoreArgs};
 
-/// The operator of perfrun: reconciles the PerfRuns of a cluster.
+/// The operator of perfrun: reconciles the PerfRuns and PerfSchedules of a cluster.
 ///
 /// It finds the cluster as kubectl does: by KUBECONFIG or ~/.kube/config, and in a pod by its service
 /// account.
@@ -20,8 +20,8 @@ pub struct Args {
     /// What to do instead of reconciling.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Reconcile only the PerfRuns of these namespaces, separated by commas. Without it, those of all
-    /// namespaces.
+    /// Reconcile only the PerfRuns and PerfSchedules of these namespaces, separated by commas. Without it,
+    /// those of all namespaces.
     #[arg(
         long,
         env = "PERFRUN_WATCH_NAMESPACES",
@@ -106,7 +106,7 @@ pub struct SelfTest {
     /// Namespace of the PerfRun. An operator must watch it.
     #[arg(long)]
     pub namespace: String,
-    /// Timeout in seconds. It includes the wait for exclusive runs.
+    /// Timeout in seconds. It includes the wait for other runs.
     #[arg(long, default_value_t = 240)]
     pub timeout_seconds: u64,
 }

@@ -155,8 +155,8 @@ fn after_error(schedule: Arc<WatchedSchedule>, error: &publish::Error, context: 
 async fn report_unreadable(watched: &WatchedSchedule, invalid: &InvalidObject, context: &Context) {
     context.services.metrics.count_error("Unreadable");
     let message = format!(
-        "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or by \
-         another version: {invalid}"
+        "this version of perfrun cannot read the schedule and creates no runs: {invalid}. Another version wrote it, \
+         it was edited, or it is too large"
     );
     let event = event(false, Reason::Unreadable, &message, "Read");
     publish_event(&event, &watched.object_ref(&()), &context.services.recorder).await;

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use perfrun_api::{
     cluster::condition::Reason,
     planning,
@@ -121,7 +121,7 @@ impl Plans {
     /// Plans a run, unless this generation of it has been planned before. Plans one run at a time, so that
     /// memory never holds more than one plan that is not kept.
     pub(crate) fn plan(&self, uid: &str, run: &PerfRun, need: Need) -> Planned {
-        let mut plans = self.lock();
+        let mut plans = self.0.lock();
         let generation = run.metadata.generation;
         let entry = plans.remove(uid).filter(|entry| entry.generation == generation);
         let (planned, outline, plan) = match need {
@@ -155,17 +155,13 @@ impl Plans {
 
     /// Forgets a run that has ended or no longer exists.
     pub(crate) fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+        self.0.lock().remove(uid);
     }
 
     /// UIDs of all planned runs, except these.
     pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
-        let plans = self.lock();
+        let plans = self.0.lock();
         plans.keys().filter(|uid| !uids.contains(*uid)).cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock()
     }
 }
 
@@ -258,7 +254,7 @@ mod tests {
         let plans = Plans::default();
         let outline = plans.plan("a", &run(1, "tcp"), held()).outline().cloned();
         assert_eq!(outline.as_ref().map(|outline| outline.cells), Some(2));
-        assert!(plans.lock()["a"].plan.is_none());
+        assert!(plans.0.lock()["a"].plan.is_none());
         // Another document under the same generation, which would be refused if it were planned.
         let again = plans.plan("a", &run(1, "tcp-tls"), held());
         assert_eq!(again.outline().cloned(), outline);
@@ -309,7 +305,7 @@ mod tests {
         plan_of(&plans, &run(1, "tcp"));
         let ended = plans.plan("a", &run(1, "tcp-tls"), Need::Nothing);
         assert!(matches!(ended, Planned::NotNeeded));
-        assert!(plans.lock().is_empty());
+        assert!(plans.0.lock().is_empty());
     }
 
     #[test]
