@@ -221,7 +221,7 @@ impl Process<'_> {
             times: Times::default(),
             conductors: Conductors::default(),
             are_runs_listed: SetOnce::new(),
-            is_listed: SetOnce::new(),
+            are_pods_listed: SetOnce::new(),
         });
         let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
         let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
@@ -310,7 +310,7 @@ fn watch_runs(
                 watcher::Event::Apply(_) => {}
                 watcher::Event::Delete(run) => context.remove(&run.uid().unwrap_or_default()),
             }
-            schedule::wake(event, &context.turns.runs, &wake_schedule);
+            schedule::wake_owners(event, &context.turns.runs, &wake_schedule);
         })
         .applied_objects()
 }
@@ -321,7 +321,7 @@ async fn follow_lists(context: &Context, health: &Health) {
     let (runs, pods) = (&context.turns.runs, &context.services.pods);
     if runs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
         // Nothing else sets it.
-        let _ = context.is_listed.set(());
+        let _ = context.are_pods_listed.set(());
         health.note_listed();
         context.services.metrics.note_listed();
         report_orphaned(runs, pods).await;

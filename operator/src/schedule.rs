@@ -98,20 +98,20 @@ pub(crate) async fn reconcile_schedules(
 }
 
 /// Wakes the schedules whose runs have changed. The cache of the watch has them already.
-pub(crate) fn wake(
+pub(crate) fn wake_owners(
     event: &watcher::Event<WatchedRun>,
     runs: &Store<WatchedRun>,
     wake: &mpsc::UnboundedSender<ObjectRef<WatchedSchedule>>,
 ) {
-    let wake = |run: &WatchedRun| {
+    let wake_owner = |run: &WatchedRun| {
         if let Some(schedule) = owner(run) {
             // Nobody listens when the operator ends.
             let _ = wake.send(schedule);
         }
     };
     match event {
-        watcher::Event::Apply(run) | watcher::Event::Delete(run) => wake(run),
-        watcher::Event::InitDone => runs.state().iter().for_each(|run| wake(run)),
+        watcher::Event::Apply(run) | watcher::Event::Delete(run) => wake_owner(run),
+        watcher::Event::InitDone => runs.state().iter().for_each(|run| wake_owner(run)),
         watcher::Event::Init | watcher::Event::InitApply(_) => {}
     }
 }

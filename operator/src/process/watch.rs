@@ -30,8 +30,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::process::metrics::Metrics;
 
-/// How much later than the first namespace all others are listed. One that the operator has no rights in must
-/// not stop them.
+/// How long the other namespaces are waited for after the first has been listed. One in which the operator
+/// has no rights must not stop them.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Objects that one request lists. Each may have 1.5 MB, and the client holds an answer twice while it is
@@ -103,7 +103,7 @@ where
 /// The objects of each namespace.
 struct Merged<K> {
     namespaces: Vec<Namespace<K>>,
-    /// When a namespace was first listed.
+    /// When the first of them was listed.
     first: Option<Instant>,
     /// Whether every namespace has been listed once, or is not waited for, and all objects have been
     /// reported.

@@ -22,7 +22,7 @@ pub(crate) struct Context {
     pub(crate) are_runs_listed: SetOnce<()>,
     /// Set when all runs and their pods have been listed. The caches of the watches wake only one of the
     /// tasks that wait for them.
-    pub(crate) is_listed: SetOnce<()>,
+    pub(crate) are_pods_listed: SetOnce<()>,
 }
 
 impl Context {

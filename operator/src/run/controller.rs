@@ -73,7 +73,7 @@ impl Error {
 /// Reconciles one run.
 pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -> Result<Action, Error> {
     // A run whose pods are not known seems to have none, and another would begin beside it.
-    context.is_listed.wait().await;
+    context.are_pods_listed.wait().await;
     let began = tokio::time::Instant::now();
     let uid = watched.uid().unwrap_or_default();
     let result = match &*watched {

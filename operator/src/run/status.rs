@@ -165,7 +165,11 @@ fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionValues<
             let message = format!("{at_most}{trials} trials of {cells} cells on {nodes} nodes{skipped}");
             (Status::True, Reason::Valid, message.into())
         }
-        (_, None) => (Status::Unknown, Reason::NotPlanned, "".into()),
+        (_, None) => (
+            Status::Unknown,
+            Reason::NotPlanned,
+            "the run has not been planned".into(),
+        ),
     }
 }
 

@@ -42,11 +42,7 @@ fn a_run_that_is_cancelled_keeps_what_was_measured() {
 fn a_run_can_be_cancelled_before_it_begins() {
     shared(async |scene| {
         scene.create("early", &format!("{TINY}suspend: true\n")).await?;
-        scene
-            .run_until("early", "waits", seconds(30), |run| {
-                reason(run, Type::Provisioned) == "Suspended"
-            })
-            .await?;
+        waits(scene, "early", "Suspended").await?;
         scene.change("early", json!({"cancel": true})).await?;
         let run = scene.ended("early", seconds(30)).await?;
         ensure!(
@@ -64,11 +60,7 @@ fn a_suspended_run_waits_and_then_runs() {
         scene
             .create("suspended", &format!("{TINY}suspend: true\n"))
             .await?;
-        let held = scene
-            .run_until("suspended", "waits", seconds(30), |run| {
-                reason(run, Type::Provisioned) == "Suspended"
-            })
-            .await?;
+        let held = waits(scene, "suspended", "Suspended").await?;
         ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
         sleep(seconds(2)).await;
         scene.no_pods("suspended").await?;
@@ -153,11 +145,7 @@ fn exclusive_runs_wait_for_one_another_with_a_reason() {
         scene.create("first", LONG).await?;
         scene.measuring("first", 0, seconds(60)).await?;
         scene.create("second", TINY).await?;
-        let held = scene
-            .run_until("second", "waits", seconds(30), |run| {
-                reason(run, Type::Provisioned) == "WaitingForOtherRuns"
-            })
-            .await?;
+        let held = waits(scene, "second", "WaitingForOtherRuns").await?;
         let expected = format!("{}/first is active", scene.namespace);
         ensure!(
             message(&held, Type::Provisioned).contains(&expected),
@@ -167,6 +155,12 @@ fn exclusive_runs_wait_for_one_another_with_a_reason() {
         ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
         scene.succeeded_in_turn("first", "second").await
     });
+}
+
+/// Waits until a run is held for a reason.
+async fn waits(scene: &Scene, name: &str, why: &str) -> Result<PerfRun> {
+    let is_held = |run: &PerfRun| reason(run, Type::Provisioned) == why;
+    scene.run_until(name, "waits", seconds(30), is_held).await
 }
 
 async fn is_gone(scene: &Scene, name: &str) -> Result<()> {

@@ -96,7 +96,7 @@ impl Scene {
             times: Times::default(),
             conductors: Conductors::default(),
             are_runs_listed: SetOnce::new_with(Some(())),
-            is_listed: SetOnce::new_with(Some(())),
+            are_pods_listed: SetOnce::new_with(Some(())),
         };
         Self {
             server,
