@@ -1,19 +1,31 @@
-//! What a run that was deleted leaves.
+//! Deleting a run, and what it leaves.
 
 use std::fmt::Debug;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Pod, Secret},
     networking::v1::NetworkPolicy,
 };
-use kube::{Resource, ResourceExt, api::ListParams, core::NamespaceResourceScope};
+use kube::{
+    Resource, ResourceExt,
+    api::{DeleteParams, ListParams},
+    core::NamespaceResourceScope,
+};
 use perfrun_api::{cluster::RUN_LABEL, spec::PerfRun};
 use serde::de::DeserializeOwned;
 
 use crate::{Scene, scene::COLLECTION_TIMEOUT, until};
 
 impl Scene {
+    /// Deletes a run, and waits until it and all objects that it had are gone.
+    pub async fn delete(&self, run: &str) -> Result<()> {
+        let runs = self.api::<PerfRun>();
+        let deleted = runs.delete(run, &DeleteParams::background()).await;
+        deleted.with_context(|| format!("failed to delete PerfRun {run}"))?;
+        self.await_nothing_left(run).await
+    }
+
     /// Waits until a deleted run and all objects that it had are gone.
     pub async fn await_nothing_left(&self, run: &str) -> Result<()> {
         until(

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use kube::api::DeleteParams;
-use perfrun_api::spec::PerfRun;
 use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
@@ -120,10 +118,5 @@ async fn is_deleted_in(scene: &Scene, name: &str, wanted: Phase) -> Result<()> {
             phase(run) == Some(wanted)
         })
         .await?;
-    let deleted = scene
-        .api::<PerfRun>()
-        .delete(name, &DeleteParams::background())
-        .await?;
-    drop(deleted);
-    scene.await_nothing_left(name).await
+    scene.delete(name).await
 }

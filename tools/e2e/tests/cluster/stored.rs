@@ -13,7 +13,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
-use perfrun_api::{cluster::RUN_LABEL, results::Results, spec::PerfRun};
+use perfrun_api::{cluster::RUN_LABEL, results::Results};
 use perfrun_e2e::{Scene, lab::Lab, results::check_every_trial_once, run::TINY, seconds, shared, until};
 use perfrun_test_kit::s3;
 use serde_json::{Value, json};
@@ -146,11 +146,7 @@ async fn keep(scene: &Scene, plugin: &Plugin<'_>, store: &Value, folder: &Path) 
     })
     .await?;
 
-    scene
-        .api::<PerfRun>()
-        .delete("kept", &DeleteParams::default())
-        .await?;
-    scene.await_nothing_left("kept").await?;
+    scene.delete("kept").await?;
     let uid = run.uid().context("the run has a UID")?;
     let folder = folder.join(format!("nightly/{}/kept/{uid}/v2", scene.namespace));
     let status = run.status.context("the run has a status")?;

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{ResourceExt, api::DeleteParams};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, PostParams},
+};
 use perfrun_api::spec::PerfRun;
 use perfrun_e2e::{
     Scene,
@@ -110,11 +113,10 @@ impl Fault {
             }
             Self::RunDeleted => {
                 // With what it had, under the same name: a new run must not meet the old one's objects.
-                let runs = scene.api::<PerfRun>();
                 let spec = scene.run(run).await?.spec;
-                runs.delete(run, &DeleteParams::background()).await?;
-                scene.await_nothing_left(run).await?;
-                runs.create(&Default::default(), &PerfRun::new(run, spec)).await?;
+                scene.delete(run).await?;
+                let again = PerfRun::new(run, spec);
+                scene.api().create(&PostParams::default(), &again).await?;
                 Ok(Some(format!("{run}, created again")))
             }
         }

@@ -32,7 +32,6 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use futures::future::try_join_all;
-use kube::api::DeleteParams;
 use perfrun_api::{cluster::condition::Type, spec::PerfRun};
 use perfrun_e2e::{
     Cluster, Scene,
@@ -168,12 +167,7 @@ async fn play_round(
             .with_context(|| format!("PerfRun {}", describe(&run)))?;
     }
     for name in &names {
-        let deleted = scene
-            .api::<PerfRun>()
-            .delete(name, &DeleteParams::background())
-            .await;
-        deleted.with_context(|| format!("failed to delete {name}"))?;
-        scene.await_nothing_left(name).await?;
+        scene.delete(name).await?;
     }
     hostile::check_operators(tenant, counts).await
 }
