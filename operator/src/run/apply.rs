@@ -86,9 +86,9 @@ pub(crate) async fn apply(
             ConductorCommand::Conclude => context.conductors.start(job(run, observed, plan, true, context)),
         }
     }
-    let goes =
+    let is_due =
         |pod: &&NodePod| *delete_pods || *delete_store && pod.node == STORE_NODE || delete.contains(&pod.uid);
-    let pods: Vec<_> = observed.inputs.pods.iter().filter(goes).collect();
+    let pods: Vec<_> = observed.inputs.pods.iter().filter(is_due).collect();
     if !pods.is_empty() {
         let deleted = delete_all(identity, &pods, context).await;
         applied = applied.and_then(|created| deleted.map(|deleted| created.max(deleted)));

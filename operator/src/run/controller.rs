@@ -181,7 +181,7 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     drop(observed);
     let has_tried = matches!(decision.stage, Stage::Provisioning { .. });
     if is_written && has_tried && !context.turns.is_active(&uid) {
-        // The API server refused the first object. Another run goes first now.
+        // The API server refused the first object. Another run comes first now.
         context.turns.wake_first();
     }
     Ok(next_action(published?, decision.wake))

@@ -1,4 +1,4 @@
-//! Whose turn it is: which run may start now, and which one goes next.
+//! Whose turn it is: which run may start now, and which one comes next.
 
 use std::{cell::LazyCell, collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -130,7 +130,7 @@ impl Turns {
     }
 
     /// Notes that the run has an object, so that it keeps others waiting. After its first one, wakes the run
-    /// that goes first now.
+    /// that comes first now.
     pub(crate) fn note_begun(&self, run: &RunIdentity) {
         if self.turn_states.note_begun(&run.uid, &run.namespace) {
             self.wake_first();
@@ -242,7 +242,7 @@ impl Turns {
         self.turn_states.uids_except(uids)
     }
 
-    /// Wakes the waiting run that goes first. It wakes the next one when it begins. Reconciling all waiting
+    /// Wakes the waiting run that comes first. It wakes the next one when it begins. Reconciling all waiting
     /// runs would delay the first.
     pub(crate) fn wake_first(&self) {
         if let Some(run) = self.first_waiting() {
@@ -251,7 +251,7 @@ impl Turns {
         }
     }
 
-    /// The waiting run that goes first. `None` if no run waits.
+    /// The waiting run that comes first. `None` if no run waits.
     fn first_waiting(&self) -> Option<ObjectRef<WatchedRun>> {
         let runs = self.runs.state();
         let queued_runs = self.turn_states.read(|entries| self.queued_runs(&runs, entries));

@@ -483,7 +483,7 @@ async fn the_end_and_the_start_of_a_run_wake_only_the_one_that_goes_first() {
     assert_eq!(scene.phase("run-2"), "Provisioning");
     assert_eq!(scene.woken(), ["run-3"]);
     let action = scene.reconcile("run-3").await.unwrap();
-    assert_eq!(action, Action::await_change(), "it is woken when it goes first");
+    assert_eq!(action, Action::await_change(), "it is woken when it comes first");
 }
 
 #[tokio::test(start_paused = true)]
