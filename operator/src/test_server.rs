@@ -30,7 +30,10 @@ use perfrun_api::cluster::MANAGER;
 use perfrun_conductor::client::AnswerBudget;
 use perfrun_test_kit::api_server::{Call, Objects, failure};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    time::{Instant, sleep},
+};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::service_fn;
 
@@ -38,6 +41,7 @@ use self::rights::Rights;
 use crate::{
     access::Access,
     build::PodDefaults,
+    conduct::Wake,
     process::{
         clock::TimeSource, fence::Term, lease::Leadership, metrics::Metrics,
         shared_memory_budget::SharedMemoryBudget,
@@ -311,6 +315,13 @@ impl State {
         self.largest_page = self.largest_page.max(items);
         (code, body)
     }
+}
+
+/// What wakes a run, and a receiver that gets each time that it does.
+pub(crate) fn wake() -> (Wake, UnboundedReceiver<()>) {
+    let (woken, wakes) = unbounded_channel();
+    let wake: Wake = Arc::new(move || drop(woken.send(())));
+    (wake, wakes)
 }
 
 /// A clock that follows tokio's, which tests pause.

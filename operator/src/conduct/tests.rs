@@ -5,17 +5,14 @@ use perfrun_api::spec::{PerfRun, PerfRunSpec};
 use perfrun_conductor::{NodeProvider, ReplaceReason};
 use perfrun_contract::record::TrialRecord;
 use perfrun_test_kit::records::{completed, failed};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 
 use super::*;
-use crate::test_server::TestServer;
+use crate::test_server::{TestServer, wake};
 
 /// A conductor for the run, which panics or waits to be cancelled.
 async fn state_after(conductors: &Conductors, fails: bool) -> ConductorState {
-    let (woken, mut wakes) = mpsc::unbounded_channel();
-    let wake: Wake = Arc::new(move || {
-        let _ = woken.send(());
-    });
+    let (wake, mut wakes) = wake();
     conductors.spawn(&identity(), Progress::default(), wake, |_, cancel| async move {
         assert!(!fails, "out of order");
         cancel.cancelled().await;
@@ -54,10 +51,7 @@ async fn a_conductor_that_panics_wakes_its_run_and_is_counted() {
 #[tokio::test]
 async fn a_forgotten_conductor_does_not_wake_its_run() {
     let conductors = Conductors::default();
-    let (woken, mut wakes) = mpsc::unbounded_channel();
-    let wake: Wake = Arc::new(move || {
-        let _ = woken.send(());
-    });
+    let (wake, mut wakes) = wake();
     conductors.spawn(&identity(), Progress::default(), wake, |_, cancel| async move {
         cancel.cancelled().await;
         panic!("cancelled")

@@ -42,7 +42,7 @@ impl Lab {
     }
 
     /// The option that selects this lab on the command line.
-    pub(crate) fn option(&self) -> String {
+    fn option(&self) -> String {
         match self.name.to_string().as_str() {
             "lab" => String::new(),
             name => format!(" --name {name}"),

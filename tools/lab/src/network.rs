@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use crate::{machine, process::Process, subnet::Subnet};
 
 /// The one link on the host.
-pub(crate) fn host_link(subnet: Subnet) -> String {
+fn host_link(subnet: Subnet) -> String {
     format!("perflab{}", subnet.number())
 }
 

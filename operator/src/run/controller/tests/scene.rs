@@ -29,7 +29,7 @@ use crate::{
     policy::Policy,
     process::{clock::TimeSource, fence::Term},
     run::{plans::Plans, times::Times, turns::Turns},
-    test_server::{TestServer, paused_clock},
+    test_server::{TestServer, paused_clock, wake},
 };
 
 pub(super) struct Scene {
@@ -282,10 +282,7 @@ impl Scene {
     ) {
         let run = self.watched(name);
         let run = crate::build::RunIdentity::of(run.readable().unwrap()).unwrap();
-        let (woken, mut wakes) = mpsc::unbounded_channel();
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
-            let _ = woken.send(());
-        });
+        let (wake, mut wakes) = wake();
         let conductors = &self.context.conductors;
         conductors.spawn(&run, Progress::default(), wake, |_, _| conduct);
         wakes.recv().await.unwrap();
