@@ -1,5 +1,5 @@
-//! When the last run of a schedule was due, when one last succeeded, when the next success is due, and how the
-//! last one ended.
+//! When the last run of a schedule was due, when one last succeeded, when the next success is due, and how
+//! the last one ended.
 //!
 //! Only the operator that leads exports them, as it does runs.
 
