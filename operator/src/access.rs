@@ -1,5 +1,5 @@
-//! Reaches nodes and their link agents: by pod IP, or through the API server's pod proxy where pod IPs are
-//! not routable.
+//! Reaches the programs in pods: by pod IP, or through the API server's pod proxy where pod IPs are not
+//! routable.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -9,10 +9,7 @@ use std::{
 use async_trait::async_trait;
 use clap::ValueEnum;
 use kube::{Client, client::Body};
-use perfrun_conductor::{
-    AgentClient, NodeClient,
-    client::{BoxError, Request, Requester, Response, direct},
-};
+use perfrun_conductor::client::{BoxError, Request, Requester, Response, direct};
 use perfrun_contract::node::{EPOCH_HEADER, TOKEN_HEADER};
 
 /// The configured way to reach nodes.
@@ -51,16 +48,8 @@ impl Access {
         matches!(self, Self::Proxy(_))
     }
 
-    /// The node in a pod.
-    pub(crate) fn node(&self, pod: &PodAddress<'_>, port: u16, token: &str) -> Result<NodeClient, BoxError> {
-        match self {
-            Self::Direct => NodeClient::new(&pod.base(port), token),
-            Self::Proxy(client) => Ok(NodeClient::over(PodProxy::new(client, pod, port, token))),
-        }
-    }
-
-    /// Another program of perfrun in a pod.
-    pub(crate) fn program(
+    /// Carries requests with this token to the program that listens at a port of a pod.
+    pub(crate) fn requester(
         &self,
         pod: &PodAddress<'_>,
         port: u16,
@@ -69,19 +58,6 @@ impl Access {
         match self {
             Self::Direct => direct(&pod.base(port), token),
             Self::Proxy(client) => Ok(Arc::new(PodProxy::new(client, pod, port, token))),
-        }
-    }
-
-    /// The link agent in a pod.
-    pub(crate) fn agent(
-        &self,
-        pod: &PodAddress<'_>,
-        port: u16,
-        token: &str,
-    ) -> Result<AgentClient, BoxError> {
-        match self {
-            Self::Direct => AgentClient::new(&pod.base(port), token),
-            Self::Proxy(client) => Ok(AgentClient::over(PodProxy::new(client, pod, port, token))),
         }
     }
 }
@@ -140,6 +116,7 @@ mod tests {
     use std::{convert::Infallible, net::Ipv4Addr};
 
     use http::Response;
+    use perfrun_conductor::NodeClient;
     use tower::service_fn;
 
     use super::*;
@@ -155,7 +132,7 @@ mod tests {
             ip: Ipv4Addr::LOCALHOST.into(),
         };
         let access = Access::Proxy(Client::new(service_fn(serve), "default"));
-        let node = access.node(&pod, 9090, "token").unwrap();
+        let node = NodeClient::over(access.requester(&pod, 9090, "token").unwrap());
         assert_eq!(node.info().await.unwrap_err().category(), "TooLong");
     }
 }

@@ -53,7 +53,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How often a call is repeated whose answer has waited for those of other nodes, and could not be read then.
 const WAITS_MAX: u32 = 10;
 
-/// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
+/// Carries requests to one program: the one thing that differs between a node next door and one behind a
+/// proxy.
 #[async_trait]
 pub trait Requester: Send + Sync {
     /// Sends one request and reads the whole answer with [`AnswerBudget::read_answer`], whatever its status.
@@ -80,7 +81,7 @@ pub struct Request<'a> {
     pub method: Method,
     /// Path and query, beginning with `/v1/`, or `/metrics`.
     pub path: &'a str,
-    /// JSON, or a part of results.
+    /// JSON, or a part of stored results.
     pub body: Option<Vec<u8>>,
     /// The value of [`perfrun_contract::node::EPOCH_HEADER`].
     pub epoch: u64,
@@ -198,44 +199,25 @@ pub enum Prepared {
 
 /// One node, as the conductor calls it. Clones share connections.
 #[derive(Clone, Debug)]
-pub struct NodeClient(Caller);
+pub struct NodeClient(pub(crate) Caller);
 
 /// The link agent of a node. Clones share connections.
 #[derive(Clone, Debug)]
-pub struct AgentClient(Caller);
+pub struct AgentClient(pub(crate) Caller);
 
 /// Calls to one process.
 #[derive(Clone)]
-struct Caller {
+pub(crate) struct Caller {
     requester: Arc<dyn Requester>,
     retry_for: Duration,
-    epoch: Option<Epoch>,
-    answer_budget: AnswerBudget,
+    pub(crate) epoch: Option<Epoch>,
+    pub(crate) answer_budget: AnswerBudget,
 }
 
 impl AgentClient {
-    /// An agent reached directly, at a base like `http://10.0.0.7:9091`.
-    pub fn new(base: &str, token: &str) -> Result<Self, BoxError> {
-        Ok(Self::over(Http::new(base, token)?))
-    }
-
     /// An agent reached over the given requester.
-    pub fn over(requester: impl Requester + 'static) -> Self {
+    pub fn over(requester: Arc<dyn Requester>) -> Self {
         Self(Caller::over(requester, RETRY_AGENT_TIMEOUT))
-    }
-
-    /// Calls as a conductor of this epoch. Calls without one are of epoch 0.
-    #[must_use]
-    pub fn with_epoch(mut self, epoch: Epoch) -> Self {
-        self.0.epoch = Some(epoch);
-        self
-    }
-
-    /// Reads answers where there is room for them.
-    #[must_use]
-    pub fn with_answer_budget(mut self, answer_budget: AnswerBudget) -> Self {
-        self.0.answer_budget = answer_budget;
-        self
     }
 
     /// What the agent can do, and what it does.
@@ -280,26 +262,12 @@ impl AgentClient {
 impl NodeClient {
     /// A node reached directly, at a base like `http://10.0.0.7:9090`.
     pub fn new(base: &str, token: &str) -> Result<Self, BoxError> {
-        Ok(Self::over(Http::new(base, token)?))
+        direct(base, token).map(Self::over)
     }
 
     /// A node reached over the given requester.
-    pub fn over(requester: impl Requester + 'static) -> Self {
+    pub fn over(requester: Arc<dyn Requester>) -> Self {
         Self(Caller::over(requester, RETRY_TIMEOUT))
-    }
-
-    /// Calls as a conductor of this epoch. Calls without one are of epoch 0.
-    #[must_use]
-    pub fn with_epoch(mut self, epoch: Epoch) -> Self {
-        self.0.epoch = Some(epoch);
-        self
-    }
-
-    /// Reads answers where there is room for them.
-    #[must_use]
-    pub fn with_answer_budget(mut self, answer_budget: AnswerBudget) -> Self {
-        self.0.answer_budget = answer_budget;
-        self
     }
 
     pub(crate) fn answer_budget(&self) -> &AnswerBudget {
@@ -393,9 +361,9 @@ impl NodeClient {
 }
 
 impl Caller {
-    fn over(requester: impl Requester + 'static, retry_for: Duration) -> Self {
+    fn over(requester: Arc<dyn Requester>, retry_for: Duration) -> Self {
         Self {
-            requester: Arc::new(requester),
+            requester,
             retry_for,
             epoch: None,
             answer_budget: AnswerBudget::default(),

@@ -1,11 +1,11 @@
 //! What a run needs from the program that conducts it: a keeper of records, and a provider of nodes.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, iter};
 
 use async_trait::async_trait;
 use perfrun_contract::{compare::NotNeeded, node::Info, record::TrialRecord};
 
-use crate::client::{AgentClient, NodeClient};
+use crate::client::{AgentClient, AnswerBudget, Caller, Epoch, NodeClient};
 
 /// Keeps the records of a run.
 #[async_trait]
@@ -52,7 +52,7 @@ pub trait NodeProvider: Send + Sync {
 pub enum ReplaceReason {
     /// It does not answer any more.
     Lost,
-    /// The plan asks for new nodes in each iteration.
+    /// The plan requests new nodes in each iteration.
     Renewed,
 }
 
@@ -63,6 +63,29 @@ pub struct NodeHandle {
     pub node: NodeClient,
     /// Its link agent, in runs that impair links.
     pub agent: Option<AgentClient>,
+}
+
+impl NodeHandle {
+    /// Calls as a conductor of this epoch. Calls without one are of epoch 0.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: &Epoch) -> Self {
+        self.callers()
+            .for_each(|caller| caller.epoch = Some(epoch.clone()));
+        self
+    }
+
+    /// Reads answers where there is room for them.
+    #[must_use]
+    pub fn with_answer_budget(mut self, answer_budget: &AnswerBudget) -> Self {
+        self.callers()
+            .for_each(|caller| caller.answer_budget = answer_budget.clone());
+        self
+    }
+
+    fn callers(&mut self) -> impl Iterator<Item = &mut Caller> {
+        let agent = self.agent.as_mut().map(|agent| &mut agent.0);
+        iter::once(&mut self.node.0).chain(agent)
+    }
 }
 
 impl From<NodeClient> for NodeHandle {

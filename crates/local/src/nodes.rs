@@ -6,6 +6,7 @@ use std::{
     fs::{File, OpenOptions},
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,7 +15,7 @@ use backon::{ConstantBuilder, Retryable};
 use futures::future::{join_all, try_join_all};
 use perfrun_conductor::{
     AgentClient, NodeClient, NodeHandle, NodeProvider, ReplaceReason,
-    client::{self, BoxError},
+    client::{self, BoxError, Requester, direct},
 };
 use perfrun_contract::{
     metrics::LOCAL,
@@ -268,13 +269,10 @@ struct Processes {
 
 impl Processes {
     fn handle(&self) -> Result<NodeHandle, Error> {
+        let agent = self.agent.as_ref().map(connect).transpose()?;
         Ok(NodeHandle {
-            node: connect(&self.node, NodeClient::new)?,
-            agent: self
-                .agent
-                .as_ref()
-                .map(|agent| connect(agent, AgentClient::new))
-                .transpose()?,
+            node: NodeClient::over(connect(&self.node)?),
+            agent: agent.map(AgentClient::over),
         })
     }
 }
@@ -501,9 +499,9 @@ fn labels(node: &PlannedNode) -> [(OsString, OsString); 2] {
     ]
 }
 
-fn connect<C>(process: &NodeProcess, client: impl Fn(&str, &str) -> Result<C, BoxError>) -> Result<C, Error> {
+fn connect(process: &NodeProcess) -> Result<Arc<dyn Requester>, Error> {
     let base = format!("http://{}", process.control_addr());
-    client(&base, process.token().as_str()).map_err(|source| Error::MakeClient {
+    direct(&base, process.token().as_str()).map_err(|source| Error::MakeClient {
         name: process.name().to_owned(),
         source,
     })

@@ -13,7 +13,7 @@ use kube::{ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
 use perfrun_api::pod::PodState;
 use perfrun_conductor::{
-    NodeHandle, NodeProvider, ReplaceReason,
+    AgentClient, NodeClient, NodeHandle, NodeProvider, ReplaceReason,
     client::{AnswerBudget, BoxError, Epoch},
 };
 use tokio::time::{Instant, sleep};
@@ -119,18 +119,14 @@ impl<'a> PodNodes<'a> {
     fn handle(&self, pod: &PodAddress<'_>, port: u16) -> Result<NodeHandle, BoxError> {
         let (access, token) = (&self.job.services.access, &self.job.token());
         let has_agents = !self.job.plan.networks.is_empty();
-        let agent = has_agents.then(|| access.agent(pod, LINK_PORT, token));
-        let agent = agent.transpose()?;
-        let (epoch, answer_budget) = (&self.epoch, &self.answer_budget);
-        let node = access.node(pod, port, token)?.with_epoch(epoch.clone());
-        Ok(NodeHandle {
-            node: node.with_answer_budget(answer_budget.clone()),
-            agent: agent.map(|agent| {
-                agent
-                    .with_epoch(epoch.clone())
-                    .with_answer_budget(answer_budget.clone())
-            }),
-        })
+        let agent = has_agents.then(|| access.requester(pod, LINK_PORT, token));
+        let handle = NodeHandle {
+            node: NodeClient::over(access.requester(pod, port, token)?),
+            agent: agent.transpose()?.map(AgentClient::over),
+        };
+        Ok(handle
+            .with_epoch(&self.epoch)
+            .with_answer_budget(&self.answer_budget))
     }
 
     /// Why a node has no ready pod, if the API server or the pod says so.

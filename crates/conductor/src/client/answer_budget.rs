@@ -194,7 +194,10 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::client::{NodeClient, Request, Requester};
+    use crate::{
+        NodeHandle,
+        client::{NodeClient, Request, Requester},
+    };
 
     static CHUNK: [u8; 4096] = [b' '; 4096];
 
@@ -298,7 +301,8 @@ mod tests {
     async fn an_answer_that_a_node_has_given_up_while_others_were_read_is_requested_again() {
         let (run, begun) = (AnswerBudget::of_process(), AtomicUsize::new(0));
         let requests = Arc::new(AtomicUsize::new(0));
-        let client = NodeClient::over(Impatient(requests.clone())).with_answer_budget(run.clone());
+        let node = NodeClient::over(Arc::new(Impatient(requests.clone())));
+        let client = NodeHandle::from(node).with_answer_budget(&run).node;
         let other = answered(&run, 2, true, &begun).await.expect("it ends");
         let later = async {
             sleep(Duration::from_secs(60)).await;

@@ -92,8 +92,7 @@ impl Requester for Http {
         if let Some(body) = request.body {
             builder = builder.header(CONTENT_TYPE, "application/json").body(body);
         }
-        // The address is told apart from the token, and callers name the node: neither belongs into the
-        // message.
+        // Callers name the node, so messages do without its address.
         let call = async {
             let answer = builder.send().await.map_err(reqwest::Error::without_url)?;
             let answer = http::Response::from(answer);

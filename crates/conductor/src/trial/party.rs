@@ -295,7 +295,7 @@ mod tests {
         Party {
             name: "server-0".to_owned(),
             role: Role::Server,
-            node: NodeClient::over(Hasty(state)),
+            node: NodeClient::over(Arc::new(Hasty(state))),
             stack: "libp2p".to_owned(),
             has_accepted: true,
             last_status: None,

@@ -89,10 +89,10 @@ impl World {
             ..Agent::default()
         };
         self.0.lock().unwrap().agents.insert(ip, agent);
-        AgentClient::over(Channel {
+        AgentClient::over(Arc::new(Channel {
             world: self.clone(),
             ip,
-        })
+        }))
     }
 
     /// What agents were called for, except their status.

@@ -157,10 +157,10 @@ impl Bench {
             .iter()
             .map(|(name, node)| {
                 let handle = NodeHandle {
-                    node: node.client().with_epoch(epoch.clone()),
+                    node: node.client(),
                     agent: self.agents.get(name).cloned(),
                 };
-                (name.clone(), handle)
+                (name.clone(), handle.with_epoch(epoch))
             })
             .collect();
         let mut records = Records {

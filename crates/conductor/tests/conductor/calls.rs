@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_conductor::{
-    AgentClient, NodeClient,
+    AgentClient, NodeClient, NodeHandle,
     client::{AnswerBudget, BoxError, Epoch, Error, Request, Requester, Response},
 };
 use perfrun_contract::node::ProbeRequest;
@@ -40,7 +40,7 @@ impl Requester for Flaky {
 #[tokio::test]
 async fn calls_are_retried_when_the_transport_fails() {
     let calls = Arc::new(AtomicUsize::new(0));
-    NodeClient::over(Flaky(calls.clone(), 3, 204))
+    NodeClient::over(Arc::new(Flaky(calls.clone(), 3, 204)))
         .finish("x")
         .await
         .unwrap();
@@ -50,7 +50,7 @@ async fn calls_are_retried_when_the_transport_fails() {
 #[tokio::test]
 async fn answers_are_not_requested_again() {
     let calls = Arc::new(AtomicUsize::new(0));
-    let error = NodeClient::over(Flaky(calls.clone(), 0, 409))
+    let error = NodeClient::over(Arc::new(Flaky(calls.clone(), 0, 409)))
         .finish("x")
         .await
         .unwrap_err();
@@ -97,7 +97,7 @@ async fn a_renewed_node_is_another_instance() {
             renewed_at: AtomicUsize::new(usize::MAX),
             can,
         };
-        NodeClient::over(node).renew(within).await
+        NodeClient::over(Arc::new(node)).renew(within).await
     };
     assert!(renew(true, Duration::from_secs(5)).await.unwrap());
     assert!(!renew(false, Duration::from_secs(5)).await.unwrap());
@@ -115,7 +115,7 @@ async fn statuses_become_errors_of_their_kinds() {
         (200, "Malformed"),
     ];
     for (status, kind) in kinds {
-        let error = NodeClient::over(Flaky(Arc::default(), 0, status))
+        let error = NodeClient::over(Arc::new(Flaky(Arc::default(), 0, status)))
             .info()
             .await
             .unwrap_err();
@@ -126,14 +126,16 @@ async fn statuses_become_errors_of_their_kinds() {
 #[tokio::test]
 async fn calls_of_a_superseded_conductor_never_return() {
     let epoch = Epoch::new(1);
-    let node = NodeClient::over(Flaky(Arc::default(), 0, 412)).with_epoch(epoch.clone());
+    let node = NodeClient::over(Arc::new(Flaky(Arc::default(), 0, 412)));
+    let node = NodeHandle::from(node).with_epoch(&epoch).node;
     tokio::select! {
         biased;
         answer = node.finish("x") => panic!("{answer:?}"),
         () = epoch.superseded() => {}
     }
     // A conductor without an epoch has no successor.
-    let answer = NodeClient::over(Flaky(Arc::default(), 0, 412)).finish("x").await;
+    let node = NodeClient::over(Arc::new(Flaky(Arc::default(), 0, 412)));
+    let answer = node.finish("x").await;
     assert!(
         matches!(answer, Err(Error::Refused { status: 412, .. })),
         "{answer:?}"
@@ -142,7 +144,7 @@ async fn calls_of_a_superseded_conductor_never_return() {
 
 #[tokio::test]
 async fn a_gateway_without_a_node_is_an_unreachable_node() {
-    let error = NodeClient::over(Flaky(Arc::default(), 0, 503))
+    let error = NodeClient::over(Arc::new(Flaky(Arc::default(), 0, 503)))
         .info()
         .await
         .unwrap_err();
@@ -165,7 +167,7 @@ async fn a_node_that_is_gone_is_unreachable() {
 async fn a_node_that_stays_away_is_given_up_after_a_second() {
     let began = Instant::now();
     let never = Flaky(Arc::default(), usize::MAX, 204);
-    let error = NodeClient::over(never).finish("x").await.unwrap_err();
+    let error = NodeClient::over(Arc::new(never)).finish("x").await.unwrap_err();
     assert_eq!(error.category(), "Unreachable", "{error:?}");
     assert!(began.elapsed() <= Duration::from_secs(1), "{:?}", began.elapsed());
 }
@@ -222,7 +224,9 @@ async fn talkative(listener: TcpListener, connections: Arc<AtomicUsize>) {
 async fn a_connection_with_a_long_answer_is_not_used_again() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = NodeClient::new(&format!("http://{}", listener.local_addr().unwrap()), "x").unwrap();
-    let client = client.with_answer_budget(AnswerBudget::of_process());
+    let client = NodeHandle::from(client)
+        .with_answer_budget(&AnswerBudget::of_process())
+        .node;
     let connections = Arc::new(AtomicUsize::new(0));
     tokio::spawn(talkative(listener, connections.clone()));
     for calls in 1..=5 {
@@ -247,7 +251,10 @@ async fn a_measurement_of_more_datagrams_than_were_sent_is_not_judged() {
         server: "10.99.0.2:9091".parse().unwrap(),
         plan: ProbePlan::new(&none, &none),
     };
-    let error = AgentClient::over(Liar).probe(&request).await.unwrap_err();
+    let error = AgentClient::over(Arc::new(Liar))
+        .probe(&request)
+        .await
+        .unwrap_err();
     assert_eq!(
         error.describe(),
         "unable to understand the node's answer: it counts more datagrams than the plan has"
@@ -265,7 +272,11 @@ async fn messages_of_a_node_are_cut_and_cannot_control_a_terminal() {
             Ok(Response::new(423, serde_json::to_vec(&body).unwrap()))
         }
     }
-    let error = NodeClient::over(Loud).finish("x").await.unwrap_err().describe();
+    let error = NodeClient::over(Arc::new(Loud))
+        .finish("x")
+        .await
+        .unwrap_err()
+        .describe();
     assert!(
         error.starts_with("the node is busy with trial  ]52;c;AA x"),
         "{error}"

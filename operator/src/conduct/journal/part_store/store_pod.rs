@@ -77,7 +77,7 @@ impl StorePod {
             name: &pod.name,
             ip,
         };
-        let program = self.access.program(&address, CONTROL_PORT, &self.token);
+        let requester = self.access.requester(&address, CONTROL_PORT, &self.token);
         let request = Request {
             method,
             path,
@@ -87,7 +87,7 @@ impl StorePod {
             most_bytes,
             answer_budget: self.answer_budget.clone(),
         };
-        let answer = program.map_err(failed)?.request(request).await;
+        let answer = requester.map_err(failed)?.request(request).await;
         answer.map_err(|error| match error.is::<LengthLimitError>() {
             true => Error::TooLong(most_bytes),
             false => failed(error),
