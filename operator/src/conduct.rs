@@ -214,7 +214,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
                     ..RunOptions::new(job.spec.timeouts.durations())
                 },
                 sink: &mut journal,
-                replacements: &nodes,
+                provider: &nodes,
                 on_event: &|event: Event<'_>| log(&run, event),
                 cancel: cancel.clone(),
             };

@@ -18,30 +18,24 @@ const DRIFT_NANOSECONDS_PER_SECOND: i64 = 100_000;
 
 /// The clock of the conductor: nanoseconds since it was made.
 #[derive(Clone, Copy, Debug)]
-pub struct LocalClock(Instant);
+pub(crate) struct LocalClock(Instant);
 
 impl LocalClock {
     /// A clock that shows zero now.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Instant::now())
     }
 
     /// What it shows now.
-    pub fn nanoseconds(&self) -> i64 {
+    pub(crate) fn nanoseconds(&self) -> i64 {
         i64::try_from(self.0.elapsed().as_nanos()).unwrap_or(i64::MAX)
-    }
-}
-
-impl Default for LocalClock {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
 /// One reading of a node's clock. In nanoseconds of the local clock, except `node`, which is in those of the
 /// node's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ClockReading {
+pub(crate) struct ClockReading {
     /// When the request was sent.
     pub sent: i64,
     /// When the answer arrived.
@@ -52,19 +46,19 @@ pub struct ClockReading {
 
 impl ClockReading {
     /// The time from the request to the answer.
-    pub fn duration(&self) -> i64 {
+    pub(crate) fn duration(&self) -> i64 {
         self.received - self.sent
     }
 
     /// The node's clock less the local one, if it was read half-way.
-    pub fn offset(&self) -> i64 {
+    pub(crate) fn offset(&self) -> i64 {
         i64::try_from(self.node)
             .unwrap_or(i64::MAX)
             .saturating_sub(self.middle())
     }
 
     /// How wrong [`Self::offset`] may be at a time of the local clock.
-    pub fn uncertainty(&self, at: i64) -> i64 {
+    pub(crate) fn uncertainty(&self, at: i64) -> i64 {
         let age = (at - self.middle()).abs();
         self.duration() / 2
             + age / 1_000_000_000 * DRIFT_NANOSECONDS_PER_SECOND
@@ -78,13 +72,13 @@ impl ClockReading {
 
 /// What is known of a node's clock.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct NodeClock {
+pub(crate) struct NodeClock {
     readings: VecDeque<ClockReading>,
 }
 
 /// The offset of a node's clock at some moment, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Offset {
+pub(crate) struct Offset {
     /// The node's clock less the local one.
     pub nanoseconds: i64,
     /// How wrong that may be.
@@ -93,7 +87,7 @@ pub struct Offset {
 
 impl Offset {
     /// This clock less another, where both are offsets from the local one.
-    pub fn since(self, other: Self) -> Self {
+    pub(crate) fn since(self, other: Self) -> Self {
         Self {
             nanoseconds: self.nanoseconds.saturating_sub(other.nanoseconds),
             uncertainty: self.uncertainty.saturating_add(other.uncertainty),
@@ -101,12 +95,12 @@ impl Offset {
     }
 
     /// A moment of the local clock as the node's clock shows it.
-    pub fn to_node(self, local: i64) -> u64 {
+    pub(crate) fn to_node(self, local: i64) -> u64 {
         u64::try_from(local.saturating_add(self.nanoseconds)).unwrap_or(0)
     }
 
     /// A moment of the node's clock as the local one shows it.
-    pub fn to_local(self, node: u64) -> i64 {
+    pub(crate) fn to_local(self, node: u64) -> i64 {
         i64::try_from(node)
             .unwrap_or(i64::MAX)
             .saturating_sub(self.nanoseconds)
@@ -116,7 +110,7 @@ impl Offset {
 impl NodeClock {
     /// Adds a reading. One that contradicts what was known means another clock (the node was restarted) or
     /// one that drifts faster than it should: then what was known is forgotten.
-    pub fn add(&mut self, reading: ClockReading) {
+    pub(crate) fn add(&mut self, reading: ClockReading) {
         if let Some(known) = self.offset(reading.received) {
             let apart = reading
                 .offset()
@@ -137,7 +131,7 @@ impl NodeClock {
     }
 
     /// The offset at a moment of the local clock. `None` if the node has never been measured.
-    pub fn offset(&self, at: i64) -> Option<Offset> {
+    pub(crate) fn offset(&self, at: i64) -> Option<Offset> {
         let best = self
             .readings
             .iter()
@@ -149,7 +143,7 @@ impl NodeClock {
     }
 
     /// The median round-trip time: what a call to this node usually takes.
-    pub fn round_trip(&self) -> Option<i64> {
+    pub(crate) fn round_trip(&self) -> Option<i64> {
         let mut durations: Vec<i64> = self.readings.iter().map(ClockReading::duration).collect();
         durations.sort_unstable();
         durations.get(durations.len() / 2).copied()
@@ -157,7 +151,7 @@ impl NodeClock {
 }
 
 /// Reads a node's clock several times, one after the other.
-pub async fn readings(
+pub(crate) async fn readings(
     node: &NodeClient,
     clock: LocalClock,
     times: usize,

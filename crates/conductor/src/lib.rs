@@ -11,25 +11,25 @@
 //! |---|---|
 //! | `attempt` | one attempt at a trial, what nodes know it by, and its nodes |
 //! | [`client`] | the calls of the node contract over HTTP |
-//! | [`clock`] | offsets between nodes' clocks and the conductor's |
+//! | `clock` | offsets between nodes' clocks and the conductor's |
 //! | `trial` | one trial: the order of calls, and what is done when one fails |
 //! | `record` | from what was observed to a record: pure |
 //! | `links` | setting and measuring the links that trials run over |
-//! | [`run`] | all trials, lost nodes, resuming, limits |
+//! | `run` | all trials, lost nodes, resuming, limits |
 //! | `traits` | what a run needs from the program that conducts it |
-//! | [`progress`] | what can be watched |
+//! | `progress` | what can be watched |
 
 #![warn(missing_docs)]
 
 mod attempt;
 pub mod client;
-pub mod clock;
+mod clock;
 #[doc(hidden)]
 pub mod fuzzing;
 mod links;
-pub mod progress;
+mod progress;
 mod record;
-pub mod run;
+mod run;
 mod traits;
 mod trial;
 

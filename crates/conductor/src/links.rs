@@ -156,7 +156,7 @@ impl<'a> Links<'a> {
             Some(requested.is_some_and(|links| set == *links || !(set.impairs() || links.impairs())))
         }))
         .await;
-        if are_set.contains(&Some(false)) || are_set.contains(&None) {
+        if are_set.iter().any(|is_set| *is_set != Some(true)) {
             return false;
         }
         self.current = Some(Current {

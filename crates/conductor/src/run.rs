@@ -104,7 +104,7 @@ pub struct Conductor<'a> {
     /// Keeps records.
     pub sink: &'a mut dyn RecordSink,
     /// Replaces lost nodes, and all nodes where the plan requests new ones in each iteration.
-    pub replacements: &'a dyn NodeProvider,
+    pub provider: &'a dyn NodeProvider,
     /// Watches.
     pub on_event: &'a OnEvent<'a>,
     /// Stops the run: the trial in progress is cancelled, and not recorded.
@@ -292,7 +292,7 @@ impl Session<'_> {
         else {
             return Err(Stop::Interrupted);
         };
-        explain(&mut record, self.conductor.replacements).await;
+        explain(&mut record, self.conductor.provider).await;
         let durability = self.conductor.sink.record(&record).await.map_err(|error| {
             Stop::Failed(
                 EndReason::RecordNotKept,
@@ -395,11 +395,11 @@ impl Session<'_> {
 }
 
 /// Adds to a failure how the lost node has ended: all that the conductor saw is a broken connection.
-async fn explain(record: &mut TrialRecord, nodes: &dyn NodeProvider) {
+async fn explain(record: &mut TrialRecord, provider: &dyn NodeProvider) {
     if let Some(failure) = &mut record.failure
         && failure.reason == Reason::NodeLost
         && let Some(node) = &failure.node
-        && let Some(end) = nodes.describe_end(node).await
+        && let Some(end) = provider.describe_end(node).await
     {
         failure.message += &format!("; {end}");
     }

@@ -88,10 +88,24 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> AttemptEnd {
     let span = tracing::debug_span!("trial", id = attempt.id());
-    Driver::new(attempt, nodes, clock, on_event, stop)
-        .run()
-        .instrument(span)
-        .await
+    let now = Instant::now();
+    let driver = Driver {
+        id: attempt.id().into(),
+        began: now,
+        parties: party::parties(attempt.cell, nodes),
+        nodes,
+        clock,
+        observations: Observations::default(),
+        permits: vec![],
+        merged_samples: None,
+        requested_starts: BTreeMap::new(),
+        started: None,
+        on_event,
+        progress_reported: now,
+        stop,
+        attempt,
+    };
+    driver.run().instrument(span).await
 }
 
 /// The record of a trial that could not be begun.
@@ -177,34 +191,7 @@ struct Driver<'a> {
     stop: &'a CancellationToken,
 }
 
-impl<'a> Driver<'a> {
-    fn new(
-        attempt: Attempt<'a>,
-        nodes: &'a mut BTreeMap<String, Node>,
-        clock: LocalClock,
-        on_event: &'a OnEvent<'a>,
-        stop: &'a CancellationToken,
-    ) -> Self {
-        let now = Instant::now();
-        let parties = party::parties(attempt.cell, nodes);
-        Self {
-            id: attempt.id().into(),
-            began: now,
-            parties,
-            nodes,
-            clock,
-            observations: Observations::default(),
-            permits: vec![],
-            merged_samples: None,
-            requested_starts: BTreeMap::new(),
-            started: None,
-            on_event,
-            progress_reported: now,
-            stop,
-            attempt,
-        }
-    }
-
+impl Driver<'_> {
     async fn run(mut self) -> AttemptEnd {
         if let Err(halt) = self.drive().await {
             self.end_all().instrument(tracing::debug_span!("end")).await;

@@ -85,7 +85,7 @@ impl Testbed {
             plan: &plan,
             options: RunOptions::new(self.spec.timeouts.durations()),
             sink: &mut records,
-            replacements: &self.nodes,
+            provider: &self.nodes,
             on_event: &|_: Event<'_>| {},
             cancel: CancellationToken::new(),
         };

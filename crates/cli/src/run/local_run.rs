@@ -116,7 +116,7 @@ impl LocalRun<'_> {
                     plan: &plan,
                     options: RunOptions::new(timeouts),
                     sink: &mut self.results_folder,
-                    replacements: &nodes,
+                    provider: &nodes,
                     on_event: &|event: Event<'_>| {
                         watchers.on(event);
                         ui.on(event);

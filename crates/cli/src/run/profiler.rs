@@ -101,7 +101,7 @@ impl Profiler<'_> {
             plan: &plan,
             options: RunOptions::new(self.results_folder.results().spec.timeouts.durations()),
             sink: &mut records,
-            replacements: self.nodes,
+            provider: self.nodes,
             on_event: &|_| {},
             cancel: self.cancel.clone(),
         };

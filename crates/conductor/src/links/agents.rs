@@ -18,7 +18,7 @@ use strum::IntoEnumIterator;
 
 use super::{
     Links,
-    node_pairs::{NodePair, covering_pairs},
+    node_pairs::{NodePair, TALKING_ROLES, covering_pairs},
     not_ready::{AgentError, LinksNotReady, all_or_first_failure, why_unsupported},
 };
 use crate::{attempt::Node, client::AgentClient};
@@ -104,6 +104,7 @@ impl Links<'_> {
         mem::replace(&mut agent.instance, status.instance) != status.instance
     }
 
+    /// The pairs of nodes between which links are measured.
     pub(super) fn node_pairs(&self) -> Vec<NodePair> {
         // Nodes reach only peers with an address of the same IP family.
         let all = IpFamily::iter().flat_map(|ip_family| {
@@ -113,12 +114,7 @@ impl Links<'_> {
                     .filter(move |(_, agent)| agent.role == role && IpFamily::from(agent.ip) == ip_family);
                 agents.map(|(name, _)| name.clone()).collect::<Vec<_>>()
             };
-            let (clients, servers, relays) = (of(Role::Client), of(Role::Server), of(Role::Relay));
-            [
-                covering_pairs(&clients, &servers),
-                covering_pairs(&clients, &relays),
-                covering_pairs(&relays, &servers),
-            ]
+            TALKING_ROLES.map(|(client, server)| covering_pairs(&of(client), &of(server)))
         });
         all.flatten().collect()
     }

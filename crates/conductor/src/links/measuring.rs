@@ -305,13 +305,13 @@ async fn judge(
     to_client: &Impairment,
     base: Duration,
     (plan, measured): (probe::ProbePlan, Measurement),
-    backward_plan: Option<(probe::ProbePlan, Measurement)>,
+    backward: Option<(probe::ProbePlan, Measurement)>,
 ) -> Result<ProbeVerdict, LinksNotReady> {
     let (to_server, to_client) = (to_server.clone(), to_client.clone());
     let judged = tokio::task::spawn_blocking(move || {
         let mut verdict = probe::judge(&to_server, &to_client, base, &plan, &measured);
         let rate_back =
-            backward_plan.and_then(|(plan, measured)| probe::judge_rate_back(&to_client, &plan, &measured));
+            backward.and_then(|(plan, measured)| probe::judge_rate_back(&to_client, &plan, &measured));
         verdict.findings.extend(rate_back);
         verdict
     });

@@ -2,7 +2,17 @@
 
 use std::collections::BTreeSet;
 
-/// A client and a server whose links are measured.
+use perfrun_contract::role::Role;
+
+/// Roles whose nodes talk to each other. The first one is the client when their links are measured.
+pub(super) const TALKING_ROLES: [(Role, Role); 3] = [
+    (Role::Client, Role::Server),
+    (Role::Client, Role::Relay),
+    (Role::Relay, Role::Server),
+];
+
+/// Two nodes between which links are measured, by their part in that: a relay is the server of clients, and
+/// the client of servers.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct NodePair {
     pub client: String,

@@ -89,9 +89,9 @@ impl Session<'_> {
 
     pub(super) async fn replace(&mut self, names: &BTreeSet<String>, why: ReplaceReason) -> Result<(), Stop> {
         let limit = self.conductor.options.timeouts.provision;
-        let (clock, plan, replacements) = (self.clock, self.conductor.plan, self.conductor.replacements);
+        let (clock, plan, provider) = (self.clock, self.conductor.plan, self.conductor.provider);
         let replaced = join_all(names.iter().map(|name| async move {
-            let handle = replacements.replace(name, why).await.map_err(|error| {
+            let handle = provider.replace(name, why).await.map_err(|error| {
                 let happened = match why {
                     ReplaceReason::Lost => "was lost and cannot be replaced",
                     ReplaceReason::Renewed => "cannot be started again",

@@ -28,10 +28,8 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
         ));
     }
     let Some(planned) = planned.filter(|node| node.program == NodeProgramKind::External) else {
-        return match unknown_setting(plan, name, info).or_else(|| unknown_pace(plan, name, info)) {
-            Some(unknown) => Err(unknown),
-            None => Ok(None),
-        };
+        let unknown = unknown_setting(plan, name, info).or_else(|| unknown_pace(plan, name, info));
+        return unknown.map_or(Ok(None), Err);
     };
     let variant = planned.variant.as_deref().unwrap_or_default();
     let Some(stack) = info.stack_of_variant(variant) else {
@@ -46,12 +44,12 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
             "{name} does not report the capabilities of its stack {stack}"
         ));
     };
-    let claimed = plan.external.get(variant).map(|claimed| claimed.wire.as_str());
-    if claimed.is_some_and(|claimed| claimed != capabilities.wire) {
+    if let Some(claimed) = plan.external.get(variant)
+        && claimed.wire != capabilities.wire
+    {
         return Err(format!(
             "{name} speaks the wire {}, and the document says {}: copy what `perfrun describe` prints",
-            capabilities.wire,
-            claimed.unwrap_or_default()
+            capabilities.wire, claimed.wire
         ));
     }
     let reason = roles_in_cells(plan, name).find_map(|(cell, role)| {

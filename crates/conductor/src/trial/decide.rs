@@ -38,8 +38,9 @@ pub(super) enum ResumeDecision {
     StartOver,
 }
 
-/// Decides by what each server and each client knows. `None` for a node that does not know the trial.
-pub(super) fn decide_known_trial(servers: &[Option<Report>], clients: &[Option<Report>]) -> ResumeDecision {
+/// Decides by what each relay and server, and each client knows. `None` for a node that does not know the
+/// trial.
+pub(super) fn decide_known_trial(listeners: &[Option<Report>], clients: &[Option<Report>]) -> ResumeDecision {
     let failed = |report: &Report| {
         let outcome = report.outcome.as_ref();
         outcome.is_some_and(|outcome| outcome.failure.is_some())
@@ -50,7 +51,8 @@ pub(super) fn decide_known_trial(servers: &[Option<Report>], clients: &[Option<R
             report.is_some_and(|report| report.status.state >= state && !failed(report))
         }
     };
-    if servers.iter().all(at_least(TrialState::Ready)) && clients.iter().all(at_least(TrialState::Running)) {
+    if listeners.iter().all(at_least(TrialState::Ready)) && clients.iter().all(at_least(TrialState::Running))
+    {
         ResumeDecision::TakeOver
     } else {
         ResumeDecision::StartOver

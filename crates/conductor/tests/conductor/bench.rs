@@ -172,7 +172,7 @@ impl Bench {
             plan: &self.plan,
             options: self.options.clone(),
             sink: &mut records,
-            replacements: self,
+            provider: self,
             on_event: &|event: Event<'_>| self.note(event),
             cancel: self.cancel.clone(),
         };
