@@ -1,13 +1,14 @@
 //! CPUs that do not sleep during a measurement.
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
 };
+
+use crate::realtime::set_policy;
 
 /// Keeps all CPUs from sleeping until it is dropped, by threads that run only when nothing else does.
 ///
@@ -24,7 +25,8 @@ impl AwakeCpus {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             let ended = ended.clone();
             let spin = move || {
-                if set_idle_priority().is_ok() {
+                // By this policy, a thread runs only when no other wants to.
+                if set_policy(libc::SCHED_IDLE, 0).is_ok() {
                     // Without a pause instruction: hypervisors take one as a reason to run another machine.
                     while !ended.load(Ordering::Relaxed) {}
                 }
@@ -38,17 +40,5 @@ impl AwakeCpus {
 impl Drop for AwakeCpus {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Lets the calling thread run only when no other thread wants to.
-fn set_idle_priority() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: 0 is the calling thread, and the parameters outlive the call.
-    let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) };
-    if outcome == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
     }
 }

@@ -51,7 +51,7 @@ pub fn inspect(interface: &str) -> Result<Inspection, Error> {
         if let Ok((state, process)) = status::fetch(&interface.name) {
             return Ok(Inspection::Userspace { state, process });
         }
-        let caught = caught_peers(&mut interface.netlink, interface.rules.interface, EGRESS)
+        let caught = caught_peers(&mut interface.netlink, interface.rules.index, EGRESS)
             .map_err(interface::Error::Connect)?;
         let peers = caught.into_iter().map(|caught| caught.peer).collect();
         // The device exists as long as the process that serves it.
@@ -85,7 +85,7 @@ pub fn locate(interface: &str, address: IpAddr) -> Result<AddressLocation, Error
         .map_err(interface::Error::Connect)?;
     Ok(match route {
         Some(KernelRoute::Own) => AddressLocation::Own,
-        Some(KernelRoute::Out(index)) if index == interface.rules.interface => AddressLocation::Behind,
+        Some(KernelRoute::Out(index)) if index == interface.rules.index => AddressLocation::Behind,
         Some(KernelRoute::Out(_)) | None => AddressLocation::Elsewhere,
     })
 }

@@ -12,7 +12,7 @@ use crate::{
 /// Why an interface is out of reach, or its filters are not as they should be, whichever backend sets them.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The netlink socket failed.
+    /// The netlink socket failed, or a request to list something.
     #[error("failed to reach the kernel's network settings")]
     Connect(#[source] netlink::Error),
     /// The name is wrong, or the network namespace is.
@@ -23,7 +23,7 @@ pub enum Error {
         /// The kernel's error.
         source: netlink::Error,
     },
-    /// The filters failed.
+    /// Listing, adding or removing a filter failed.
     #[error("failed to set the filters of {interface}")]
     SetFilters {
         /// The interface.

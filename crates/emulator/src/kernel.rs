@@ -82,7 +82,7 @@ pub enum Error {
         /// The kind of its queueing discipline.
         kind: String,
     },
-    /// The queueing disciplines prio, tbf and netem.
+    /// Adding prio, tbf or netem failed: its module may be missing.
     #[error("failed to add {kind} to {interface} (`modprobe sch_{kind}` as root, if it is a module)")]
     Add {
         /// The kind of queueing discipline.
@@ -158,13 +158,13 @@ impl Kernel {
                 kind,
             });
         }
-        if qdiscs.iter().any(|qdisc| qdisc.handle == ROOT) {
+        if has_own_root(&qdiscs) {
             tracing::warn!(
                 interface = self.interface.name,
                 "taking over the link of an emulator that was killed"
             );
         } else {
-            let index = self.interface.rules.interface;
+            let index = self.interface.rules.index;
             let prio = tc::qdisc(index, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
             self.add("prio", prio)?;
         }
@@ -172,7 +172,7 @@ impl Kernel {
         self.owns_root = true;
         self.interface.rules.classifier = self.interface.filters(|rules, netlink| {
             netlink
-                .classifier(rules.interface, rules.parent)
+                .classifier(rules.index, rules.parent)
                 .map_err(rules::Error::Add)
         })?;
         let passed = self
@@ -275,7 +275,7 @@ impl Kernel {
         if !std::mem::take(&mut self.owns_root) {
             return Ok(());
         }
-        self.delete(root_message(self.interface.rules.interface))
+        self.delete(root_message(self.interface.rules.index))
     }
 
     /// Sets the parameters of all routes. Returns the queueing disciplines that were there before.
@@ -301,7 +301,7 @@ impl Kernel {
         before: &[Qdisc],
     ) -> Result<(), Error> {
         let parent = tc::handle(OWN_MAJOR, class(number));
-        let index = self.interface.rules.interface;
+        let index = self.interface.rules.index;
         let (parent, handle) = match mode {
             Mode::SuperPackets => (parent, tc::handle(NETEM + number, 0)),
             Mode::PerPacket => {
@@ -320,7 +320,7 @@ impl Kernel {
 
     fn remove_route(&mut self, number: u16) -> Result<(), Error> {
         let parent = tc::handle(OWN_MAJOR, class(number));
-        let mut message = TcMessage::with_index(self.interface.rules.interface as i32);
+        let mut message = TcMessage::with_index(self.interface.rules.index as i32);
         message.header.parent = parent;
         self.delete(message)
     }
@@ -394,19 +394,24 @@ fn foreign_root(qdiscs: &[Qdisc]) -> Option<String> {
     qdiscs.iter().find(is_foreign).map(|qdisc| qdisc.kind.clone())
 }
 
+/// Whether an emulator has set the root: this one, another, or one that was killed.
+fn has_own_root(qdiscs: &[Qdisc]) -> bool {
+    let is_own = |qdisc: &Qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle == ROOT;
+    qdiscs.iter().any(is_own)
+}
+
 /// Removes what a killed emulator has left. Returns whether there was anything.
 pub(crate) fn clear(interface: &mut Interface) -> Result<bool, Error> {
-    let is_own = |qdisc: &Qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle == ROOT;
-    if !qdiscs(interface)?.iter().any(is_own) {
+    if !has_own_root(&qdiscs(interface)?) {
         return Ok(false);
     }
-    let root = root_message(interface.rules.interface);
+    let root = root_message(interface.rules.index);
     delete(&mut interface.netlink, &interface.name, root)?;
     Ok(true)
 }
 
 fn qdiscs(interface: &mut Interface) -> Result<Vec<Qdisc>, Error> {
-    let qdiscs = interface.netlink.qdiscs(interface.rules.interface);
+    let qdiscs = interface.netlink.qdiscs(interface.rules.index);
     Ok(qdiscs.map_err(interface::Error::Connect)?)
 }
 

@@ -35,18 +35,17 @@ pub(crate) fn try_acquire() -> io::Result<()> {
 }
 
 fn set_real_time() -> io::Result<()> {
+    // The flag gives children ordinary priority.
+    set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, PRIORITY)
+}
+
+/// Sets by which policy the calling thread is scheduled.
+pub(crate) fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     let parameters = libc::sched_param {
-        sched_priority: PRIORITY,
+        sched_priority: priority,
     };
-    // SAFETY: 0 is the calling thread, and the parameters outlive the call. Its children would
-    // have ordinary priority (SCHED_RESET_ON_FORK).
-    let outcome = unsafe {
-        libc::sched_setscheduler(
-            0,
-            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-            &raw const parameters,
-        )
-    };
+    // SAFETY: 0 is the calling thread, and the parameters outlive the call.
+    let outcome = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
     if outcome == 0 {
         Ok(())
     } else {

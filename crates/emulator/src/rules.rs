@@ -47,16 +47,17 @@ impl Error {
 /// The filters of one interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    pub(crate) interface: u32,
+    /// The index of the interface.
+    pub(crate) index: u32,
     pub(crate) parent: TcHandle,
     pub(crate) classifier: Classifier,
 }
 
 impl Rules {
     /// The filters of an interface, to list or to remove. Set the classifier before any is added.
-    pub(crate) fn new(interface: u32, parent: TcHandle) -> Self {
+    pub(crate) fn new(index: u32, parent: TcHandle) -> Self {
         Self {
-            interface,
+            index,
             parent,
             classifier: Classifier::U32,
         }
@@ -64,9 +65,7 @@ impl Rules {
 
     /// The existing filters of this crate.
     pub(crate) fn own_filters(&self, netlink: &mut Netlink) -> Result<Vec<KernelFilter>, Error> {
-        let mut filters = netlink
-            .filters(self.interface, self.parent)
-            .map_err(Error::List)?;
+        let mut filters = netlink.filters(self.index, self.parent).map_err(Error::List)?;
         filters.retain(|present| present.own);
         Ok(filters)
     }
@@ -137,7 +136,7 @@ impl Rules {
             action,
         };
         netlink
-            .add_filter(self.interface, &filter, self.classifier)
+            .add_filter(self.index, &filter, self.classifier)
             .map_err(Error::Add)
     }
 
@@ -149,7 +148,7 @@ impl Rules {
 
     fn remove_one(&self, netlink: &mut Netlink, present: KernelFilter) -> Result<(), Error> {
         netlink
-            .remove_filters(self.interface, self.parent, present)
+            .remove_filters(self.index, self.parent, present)
             .map_err(Error::Remove)
     }
 }

@@ -136,7 +136,7 @@ impl Userspace {
         tap.keep_super_packets(links.mode() == Mode::SuperPackets)
             .map_err(Error::MakeTap)?;
         let tap_index = set_up(&mut interface.netlink, interface.mtu)?;
-        let index = interface.rules.interface;
+        let index = interface.rules.index;
         interface.rules.classifier = add_return(&mut interface.netlink, tap_index, index)?;
         let tap = Arc::new(tap);
         let worker = Thread::spawn(Arc::clone(&tap), impaired_routes(links, seed)).map_err(Error::Start)?;
@@ -176,7 +176,7 @@ impl Userspace {
         }
         self.redirect(links)?;
         self.links = links.clone();
-        self.overflowed_before = interface::find(&mut self.interface.netlink, DEVICE)?.tx_dropped;
+        self.overflowed_before = self.overflowed()?;
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Userspace {
         self.send(Command::ResetCounts)?;
         // The reply comes after the counts have been reset.
         self.read_counts()?;
-        self.overflowed_before = interface::find(&mut self.interface.netlink, DEVICE)?.tx_dropped;
+        self.overflowed_before = self.overflowed()?;
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl Userspace {
     /// The state of the links since counting began.
     pub(crate) fn state(&mut self) -> Result<LinkState, Error> {
         let counts = self.read_counts()?;
-        let tap = interface::find(&mut self.interface.netlink, DEVICE)?;
+        let overflowed = self.overflowed()?;
         Ok(LinkState {
             link: self.links.clone(),
             backend: ActiveBackend::Userspace,
@@ -213,7 +213,7 @@ impl Userspace {
                     p99_ns: counts.lateness.value_at_percentile(99.0),
                     max_ns: counts.lateness.max(),
                 },
-                overflowed: tap.tx_dropped.saturating_sub(self.overflowed_before),
+                overflowed: overflowed.saturating_sub(self.overflowed_before),
                 unmatched: counts.unmatched,
                 refused: counts.refused,
                 cpu_ns: counts.cpu,
@@ -246,7 +246,7 @@ impl Userspace {
 
     /// Prepares the interface for redirects. Those of a predecessor stay, and keep the link closed.
     fn take_over(&mut self) -> Result<(), Error> {
-        let index = self.interface.rules.interface;
+        let index = self.interface.rules.index;
         let added = self.interface.netlink.add_clsact(index);
         let added = added.map_err(|source| Error::AddClsact {
             interface: self.interface.name.clone(),
@@ -285,13 +285,18 @@ impl Userspace {
     fn remove_rules(&mut self) -> Result<(), Error> {
         self.interface.filters(|rules, netlink| rules.remove(netlink))?;
         if self.clsact_is_own {
-            let removed = remove_unused_clsact(&mut self.interface.netlink, self.interface.rules.interface);
+            let removed = remove_unused_clsact(&mut self.interface.netlink, self.interface.rules.index);
             removed.map_err(|source| Error::RemoveClsact {
                 interface: self.interface.name.clone(),
                 source,
             })?;
         }
         Ok(())
+    }
+
+    /// The number of frames that the TAP has dropped since it was made.
+    fn overflowed(&mut self) -> Result<u64, Error> {
+        Ok(interface::find(&mut self.interface.netlink, DEVICE)?.tx_dropped)
     }
 
     fn read_counts(&mut self) -> Result<EngineCounts, Error> {
@@ -380,7 +385,7 @@ pub(crate) fn clear(interface: &mut Interface) -> Result<bool, interface::Error>
             return Ok(false);
         }
         rules.remove(netlink)?;
-        remove_unused_clsact(netlink, rules.interface).map_err(rules::Error::Remove)?;
+        remove_unused_clsact(netlink, rules.index).map_err(rules::Error::Remove)?;
         Ok(true)
     })
 }

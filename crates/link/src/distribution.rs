@@ -11,7 +11,7 @@ use crate::impairment::JitterDistribution;
 pub const SIZE: usize = 4096;
 
 /// The entry that stands for one jitter (`NETEM_DIST_SCALE`).
-pub const SCALE: i32 = 8192;
+pub(crate) const SCALE: i32 = 8192;
 
 /// The quantiles of a distribution around 0, ascending, in 1/8192 of the jitter.
 pub fn table(distribution: JitterDistribution) -> Vec<i16> {

@@ -202,7 +202,7 @@ impl Traffic {
             return 0;
         }
         match self {
-            Self::Userspace(tally) => tally.over_limit,
+            Self::Userspace(counts) => counts.over_limit,
             // Where losses are configured, netem counts both kinds together.
             Self::Kernel { .. } if impairment.loss.is_some() => 0,
             Self::Kernel { dropped, .. } => *dropped,
@@ -263,7 +263,7 @@ mod tests {
 
     /// The concerns about 5 packets over the limit of such a link, in user space and in the kernel.
     fn over_limit(impairment: Impairment) -> [Vec<Concern>; 2] {
-        let tally = PacketCounts {
+        let counts = PacketCounts {
             lost: 7,
             over_limit: 5,
             ..PacketCounts::default()
@@ -273,7 +273,7 @@ mod tests {
             dropped: 5,
             held: 0,
         };
-        [Traffic::Userspace(tally), by_kernel].map(|traffic| {
+        [Traffic::Userspace(counts), by_kernel].map(|traffic| {
             let state = LinkState {
                 link: OutgoingLinks::to(["10.0.0.1".parse().unwrap()], impairment.clone()).unwrap(),
                 traffic: vec![traffic],

@@ -94,7 +94,7 @@ fn is_impaired(links: &OutgoingLinks, peers: &[IpAddr]) -> bool {
 /// Whether a packet came to the links of a node.
 fn has_passed_packets(state: &LinkState) -> bool {
     state.traffic.iter().any(|traffic| match traffic {
-        Traffic::Userspace(tally) => tally.packets_in > 0,
+        Traffic::Userspace(counts) => counts.packets_in > 0,
         Traffic::Kernel {
             packets_out,
             dropped,

@@ -7,13 +7,13 @@ use perfrun_link::{
     route::{OutgoingLinks, Route},
     state::{LinkState, Traffic},
 };
-use rtnetlink::packet_route::tc::TcHandle;
 
-use super::{Error, NETEM, NETEM_BELOW_TBF, ROOT, class, find, qdiscs};
+use super::{Error, NETEM, NETEM_BELOW_TBF, ROOT, class, find, has_own_root, qdiscs};
 use crate::{
     caught::caught_peers,
     interface::{self, Interface},
     kernel::netem::Netem,
+    tc::Qdisc,
 };
 
 /// Reads what netem does to packets that leave an interface. `None` if this crate did not set it up. Counts
@@ -23,17 +23,13 @@ use crate::{
 /// an exception to a link are not listed.
 pub(crate) fn inspect(interface: &mut Interface) -> Result<Option<LinkState>, Error> {
     let qdiscs = qdiscs(interface)?;
-    let is_own = qdiscs
-        .iter()
-        .any(|qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle == ROOT);
-    if !is_own {
+    if !has_own_root(&qdiscs) {
         return Ok(None);
     }
-    let caught = caught_peers(&mut interface.netlink, interface.rules.interface, ROOT)
+    let caught = caught_peers(&mut interface.netlink, interface.rules.index, ROOT)
         .map_err(interface::Error::Connect)?;
-    let is_cut = |qdisc: &crate::tc::Qdisc| {
-        (NETEM_BELOW_TBF..NETEM).contains(&qdisc.handle.major) && qdisc.kind == "netem"
-    };
+    let is_cut =
+        |qdisc: &Qdisc| (NETEM_BELOW_TBF..NETEM).contains(&qdisc.handle.major) && qdisc.kind == "netem";
     let mode = if qdiscs.iter().any(is_cut) {
         Mode::PerPacket
     } else {

@@ -196,9 +196,7 @@ impl Netem {
             bytes_per_second: rate,
         })
     }
-}
 
-impl Netem {
     /// The parameters as an impairment. Shares are as exact as the kernel's 32 bits. The distribution of a
     /// delay is not known.
     pub(crate) fn impairment(&self) -> Impairment {

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    server::enlarge,
+    server::{DATAGRAM_MAX, enlarge},
     wire::{Counts, Datagram, LENGTH, Message, NumberSet},
 };
 
@@ -234,7 +234,7 @@ impl Client {
 
     /// Reads everything that has arrived.
     fn take_all(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 2048];
+        let mut buffer = [0; DATAGRAM_MAX];
         loop {
             let length = match self.socket.try_recv(&mut buffer) {
                 Ok(length) => length,

@@ -14,10 +14,10 @@ pub(crate) const SESSIONS_MAX: usize = 512;
 const V6_EXCESS: u64 = 20;
 
 /// More bytes than any datagram of the probe.
-const DATAGRAM_MAX: usize = 2048;
+pub(super) const DATAGRAM_MAX: usize = 2048;
 
 /// The bytes of datagrams that may arrive while this task waits for its turn.
-pub(super) const SOCKET_BUFFER: usize = 8 << 20;
+const SOCKET_BUFFER: usize = 8 << 20;
 
 /// Replies to probes until it is dropped.
 pub async fn serve(socket: UdpSocket) -> io::Result<Infallible> {
