@@ -117,16 +117,16 @@ pub enum Document {
 
 /// Reads and validates every document of a stream of PerfRuns.
 pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
-    stream(text, |index, value| read(index, value, &RUN))
+    stream(text, |index, value| read(index, value, &RUN_SCHEMA))
 }
 
 /// Reads every document of a stream of PerfRuns, changes it, and then judges by the rules what it has become.
 pub fn parse_compared(text: &str, comparison: &ComparisonOverride) -> Result<Vec<PerfRun>, Error> {
     let mut runs = stream(text, |index, value| {
-        let mut document = SchemaValid::of::<PerfRun>(index, value, &RUN)?;
+        let mut document = SchemaValid::of::<PerfRun>(index, value, &RUN_SCHEMA)?;
         let Ok(mut spec) = PerfRunSpec::deserialize(&document.value["spec"]) else {
             // A value that no type can hold breaks a rule, which says what is right.
-            return document.check_rules(&RUN);
+            return document.check_rules(&RUN_SCHEMA);
         };
         let before = spec.clone();
         comparison.apply(&mut spec).map_err(|reason| Error::Change {
@@ -134,12 +134,12 @@ pub fn parse_compared(text: &str, comparison: &ComparisonOverride) -> Result<Vec
             reason,
         })?;
         if spec == before {
-            return document.check_rules(&RUN);
+            return document.check_rules(&RUN_SCHEMA);
         }
         document.value["spec"] = serde_json::to_value(&spec).expect("a spec is JSON");
-        let changed = SchemaValid::of::<PerfRun>(index, document.value, &RUN)?;
+        let changed = SchemaValid::of::<PerfRun>(index, document.value, &RUN_SCHEMA)?;
         let empty = document.empty;
-        SchemaValid { empty, ..changed }.check_rules(&RUN)
+        SchemaValid { empty, ..changed }.check_rules(&RUN_SCHEMA)
     })?;
     runs.iter_mut().for_each(|run| comparison.name(run));
     Ok(runs)
@@ -147,7 +147,7 @@ pub fn parse_compared(text: &str, comparison: &ComparisonOverride) -> Result<Vec
 
 /// Reads and validates every document of a stream of PerfSchedules.
 pub fn parse_schedules(text: &str) -> Result<Vec<PerfSchedule>, Error> {
-    stream(text, |index, value| read(index, value, &SCHEDULE))
+    stream(text, |index, value| read(index, value, &SCHEDULE_SCHEMA))
 }
 
 /// Reads and validates every document of a stream of PerfRuns and PerfSchedules.
@@ -155,10 +155,10 @@ pub fn parse_any(text: &str) -> Result<Vec<Document>, Error> {
     stream(text, |index, value| {
         check_kind(index, &value, &kinds())?;
         if value["kind"] == *PerfSchedule::kind(&()) {
-            let (label, schedule) = read(index, value, &SCHEDULE)?;
+            let (label, schedule) = read(index, value, &SCHEDULE_SCHEMA)?;
             Ok((label, Document::Schedule(Box::new(schedule))))
         } else {
-            let (label, run) = read(index, value, &RUN)?;
+            let (label, run) = read(index, value, &RUN_SCHEMA)?;
             Ok((label, Document::Run(Box::new(run))))
         }
     })
@@ -340,7 +340,7 @@ fn metadata_problems(metadata: &Value) -> Vec<FieldProblem> {
             message: "is missing".into(),
         }];
     }
-    schema::misfits_of_metadata(&METADATA, metadata)
+    schema::metadata_violations(&METADATA_SCHEMA, metadata)
 }
 
 /// The rules that a document breaks. To messages that say what is right, the value is added if it is a string
@@ -371,10 +371,10 @@ fn problems(result: Result<(), ValidationErrors>) -> Vec<FieldProblem> {
 }
 
 /// The schemas of the CRDs. Generating one takes longer than reading a document.
-static RUN: LazyLock<Value> = LazyLock::new(schema_of::<PerfRun>);
-static SCHEDULE: LazyLock<Value> = LazyLock::new(schema_of::<PerfSchedule>);
+static RUN_SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<PerfRun>);
+static SCHEDULE_SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<PerfSchedule>);
 /// The schema of metadata.
-static METADATA: LazyLock<Value> = LazyLock::new(|| {
+static METADATA_SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
     settings
         .into_generator()

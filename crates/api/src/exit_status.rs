@@ -293,7 +293,8 @@ impl Statuses {
 
     /// Each status with its meaning, in ascending order.
     pub fn meanings(&self) -> impl Iterator<Item = (u8, &'static str)> {
-        let (below, above) = self.meanings.split_at(USAGE.into());
+        let below = self.meanings.partition_point(|(status, _)| *status < USAGE);
+        let (below, above) = self.meanings.split_at(below);
         let usage = (USAGE, "the command line is invalid");
         below.iter().copied().chain([usage]).chain(above.iter().copied())
     }

@@ -94,12 +94,14 @@ impl MemoryBudget {
             memory: self,
         };
         let mut deserializer = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, text));
-        let value = Deserialize::deserialize(Counted {
-            inner: &mut deserializer,
-            memory: self,
-        })?;
+        let value = Deserialize::deserialize(self.counted(&mut deserializer))?;
         deserializer.end()?;
         Ok(value)
+    }
+
+    /// A part of a parser, whose values count here.
+    fn counted<T>(&self, inner: T) -> Counted<'_, T> {
+        Counted { inner, memory: self }
     }
 
     fn count<E: Error>(&self, bytes: u64) -> Result<(), E> {
@@ -137,13 +139,6 @@ struct Counted<'m, T> {
 }
 
 impl<'m, T> Counted<'m, T> {
-    fn with<U>(&self, inner: U) -> Counted<'m, U> {
-        Counted {
-            inner,
-            memory: self.memory,
-        }
-    }
-
     fn values<V>(&self, visitor: V, is_struct: bool) -> Values<'m, V> {
         Values {
             visitor,
@@ -211,7 +206,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        let counted = self.with(deserializer);
+        let counted = self.memory.counted(deserializer);
         self.inner.deserialize(counted)
     }
 }
@@ -220,7 +215,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<'_, A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        let seed = self.with(seed);
+        let seed = self.memory.counted(seed);
         let item = self.inner.next_element_seed(seed)?;
         if item.is_some() {
             self.memory.count::<A::Error>(ITEM_BYTES)?;
@@ -236,7 +231,7 @@ impl<'de, 'm, A: EnumAccess<'de>> EnumAccess<'de> for Counted<'m, A> {
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let memory = self.memory;
         let (name, inner) = self.inner.variant_seed(seed)?;
-        Ok((name, Counted { inner, memory }))
+        Ok((name, memory.counted(inner)))
     }
 }
 
@@ -248,7 +243,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
-        let seed = self.with(seed);
+        let seed = self.memory.counted(seed);
         self.inner.newtype_variant_seed(seed)
     }
 
@@ -275,17 +270,10 @@ struct Values<'m, V> {
     is_struct: bool,
 }
 
-impl<'m, V> Values<'m, V> {
+impl<V> Values<'_, V> {
     fn begin<E: Error>(&self) -> Result<(), E> {
         self.memory.structs.set(self.memory.structs.get() + 1);
         self.memory.count(STRUCT_BYTES)
-    }
-
-    fn counted<T>(&self, inner: T) -> Counted<'m, T> {
-        Counted {
-            inner,
-            memory: self.memory,
-        }
     }
 }
 
@@ -326,12 +314,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Values<'_, V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        let counted = self.counted(deserializer);
+        let counted = self.memory.counted(deserializer);
         self.visitor.visit_some(counted)
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        let counted = self.counted(deserializer);
+        let counted = self.memory.counted(deserializer);
         self.visitor.visit_newtype_struct(counted)
     }
 
@@ -342,7 +330,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Values<'_, V> {
         } else {
             self.memory.count::<A::Error>(TEXT_BYTES)?;
         }
-        let counted = self.counted(items);
+        let counted = self.memory.counted(items);
         self.visitor.visit_seq(counted)
     }
 
@@ -357,7 +345,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Values<'_, V> {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
-        let counted = self.counted(variant);
+        let counted = self.memory.counted(variant);
         self.visitor.visit_enum(counted)
     }
 }
@@ -377,10 +365,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
         if self.is_struct {
             return self.inner.next_key_seed(seed);
         }
-        let key = self.inner.next_key_seed(Counted {
-            inner: seed,
-            memory: self.memory,
-        })?;
+        let key = self.inner.next_key_seed(self.memory.counted(seed))?;
         if key.is_some() {
             self.memory.count::<A::Error>(ENTRY_BYTES)?;
         }
@@ -389,10 +374,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let before = self.memory.structs.get();
-        let value = self.inner.next_value_seed(Counted {
-            inner: seed,
-            memory: self.memory,
-        })?;
+        let value = self.inner.next_value_seed(self.memory.counted(seed))?;
         if mem::take(&mut self.is_first) && !self.is_struct {
             let inside = (self.memory.structs.get() - before).min(SPARE_STRUCTS);
             self.memory

@@ -29,7 +29,7 @@ pub const CONTROL_PORT: u16 = 9090;
 pub const METRICS_PORT: u16 = 9401;
 /// How the default names of perfrun's images begin, which are not published yet. No registry can have a name
 /// that ends with `.invalid` (RFC 6761), so nobody else can serve an image in their place.
-pub const UNPUBLISHED: &str = "perfrun.invalid/";
+pub(crate) const UNPUBLISHED: &str = "perfrun.invalid/";
 /// The image of perfrun's own node, as `cargo xtask image node` names it.
 pub const NODE_IMAGE: &str = concat!("perfrun.invalid/node:", env!("CARGO_PKG_VERSION"));
 /// The key of the token in its Secret.

@@ -185,7 +185,7 @@ impl NodeProcess {
     }
 
     /// The end of its log so far, for the end of a message.
-    pub fn log_text(&self) -> String {
+    pub(crate) fn log_text(&self) -> String {
         quoted(&self.log_tail())
     }
 

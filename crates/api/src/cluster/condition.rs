@@ -236,7 +236,7 @@ pub const RUN: &str = "PerfRun";
 pub const SCHEDULE: &str = "PerfSchedule";
 
 /// Events that report no condition: kind, and reason.
-pub const EVENTS: [(&str, Reason); 10] = [
+pub(crate) const EVENTS: [(&str, Reason); 10] = [
     (RUN, Reason::Regressed),
     (RUN, Reason::BelowMinimum),
     (RUN, Reason::AboveMaximum),

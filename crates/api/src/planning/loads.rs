@@ -85,10 +85,7 @@ fn substreams(substreams: &Substreams) -> Vec<Parameters> {
 }
 
 fn handshakes(handshakes: &Handshakes) -> Vec<Parameters> {
-    let amount = match (handshakes.duration, handshakes.count) {
-        (Some(duration), _) => Amount::Seconds(seconds(duration)),
-        (None, count) => Amount::Count(count.unwrap_or(1).into()),
-    };
+    let amount = amount(handshakes.duration, handshakes.count);
     each(handshakes.in_flight.iter().copied(), |in_flight| {
         Parameters::Handshakes(parameters::Handshakes { amount, in_flight })
     })
@@ -163,10 +160,7 @@ fn echo(echo: &Echo) -> Vec<Parameters> {
 }
 
 fn messages(messages: &Messages, servers: u32) -> Vec<Parameters> {
-    let amount = match (messages.duration, messages.count) {
-        (Some(duration), _) => Amount::Seconds(seconds(duration)),
-        (None, count) => Amount::Count(count.unwrap_or(1).into()),
-    };
+    let amount = amount(messages.duration, messages.count);
     let mut loads = vec![];
     for mode in distinct(messages.modes.iter().copied()) {
         loads.extend(each(messages.sizes.iter().map(|size| size.0), |bytes| {
@@ -188,6 +182,14 @@ fn messages(messages: &Messages, servers: u32) -> Vec<Parameters> {
         }));
     }
     loads
+}
+
+/// How much a trial does: the rules let a document set either a duration or a count.
+fn amount(duration: Option<kube::core::Duration>, count: Option<u32>) -> Amount {
+    match duration {
+        Some(duration) => Amount::Seconds(seconds(duration)),
+        None => Amount::Count(count.unwrap_or(1).into()),
+    }
 }
 
 /// One item for each distinct value.

@@ -2,13 +2,10 @@
 
 use std::{collections::HashSet, hash::Hash};
 
-use perfrun_contract::{
-    matrix::{IpFamily, StackName, Transport},
-    plan::Cell,
-};
+use perfrun_contract::matrix::{IpFamily, StackName, Transport};
 
 use super::{Error, stacks::ResolvedStack};
-use crate::spec::{Combination, Matrix, PerfRunSpec, Selector};
+use crate::spec::{Combination, Matrix, PerfRunSpec};
 
 /// A pair of stacks, a transport, a network and an IP family.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -164,26 +161,4 @@ impl<'a> Axes<'a> {
 pub(super) fn distinct<T: Copy + Eq + Hash>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = HashSet::new();
     all.into_iter().filter(|one| seen.insert(*one)).collect()
-}
-
-impl Selector {
-    /// Whether it selects a cell.
-    pub fn selects(&self, cell: &Cell) -> bool {
-        let stacks = [cell.client.0.as_str(), &cell.server.0];
-        self.matches(stacks, cell.transport, &cell.network, cell.ip_family)
-    }
-
-    fn matches(
-        &self,
-        [client, server]: [&str; 2],
-        transport: Transport,
-        network: &str,
-        ip_family: IpFamily,
-    ) -> bool {
-        self.client.as_ref().is_none_or(|named| named.0 == client)
-            && self.server.as_ref().is_none_or(|named| named.0 == server)
-            && self.transport.is_none_or(|named| named == transport)
-            && self.network.as_ref().is_none_or(|named| named == network)
-            && self.ip_family.is_none_or(|named| named == ip_family)
-    }
 }

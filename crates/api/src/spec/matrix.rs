@@ -8,6 +8,7 @@ use kube::{KubeSchema, core::Rule};
 use perfrun_contract::{
     matrix::{IpFamily, StackName, Transport},
     network::NONE,
+    plan::Cell,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +102,29 @@ pub struct Selector {
     pub network: Option<String>,
     /// The IP family.
     pub ip_family: Option<IpFamily>,
+}
+
+impl Selector {
+    /// Whether it selects a cell.
+    pub fn selects(&self, cell: &Cell) -> bool {
+        let stacks = [cell.client.0.as_str(), &cell.server.0];
+        self.matches(stacks, cell.transport, &cell.network, cell.ip_family)
+    }
+
+    /// Whether it selects what these names, this transport and this IP family make.
+    pub(crate) fn matches(
+        &self,
+        [client, server]: [&str; 2],
+        transport: Transport,
+        network: &str,
+        ip_family: IpFamily,
+    ) -> bool {
+        self.client.as_ref().is_none_or(|named| named.0 == client)
+            && self.server.as_ref().is_none_or(|named| named.0 == server)
+            && self.transport.is_none_or(|named| named == transport)
+            && self.network.as_ref().is_none_or(|named| named == network)
+            && self.ip_family.is_none_or(|named| named == ip_family)
+    }
 }
 
 impl Default for Matrix {
