@@ -6,20 +6,12 @@ use perfrun_api::planning::{self, Error};
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Stack, StackName},
     parameters::{Parameters, RelayStress},
-    plan::{Plan, PlannedNode, Trial},
+    plan::{Plan, PlannedNode},
     role::Role,
 };
+use perfrun_test_kit::records::trial;
 
 use crate::fixtures::{PING, cell_ids, ping, plan, spec};
-
-fn trial(id: &str, cell: usize, iteration: u32, warmup: bool) -> Trial {
-    Trial {
-        id: id.into(),
-        cell,
-        iteration,
-        warmup,
-    }
-}
 
 fn node(name: &str, role: Role, variant: Option<&str>) -> PlannedNode {
     PlannedNode {
@@ -41,12 +33,12 @@ fn interleaved_trials_run_one_iteration_of_every_cell_after_the_other() {
     assert_eq!(
         plan.trials,
         [
-            trial("c0.w0", 0, 0, true),
-            trial("c1.w0", 1, 0, true),
-            trial("c0.i0", 0, 0, false),
-            trial("c1.i0", 1, 0, false),
-            trial("c0.i1", 0, 1, false),
-            trial("c1.i1", 1, 1, false),
+            trial("c0.w0"),
+            trial("c1.w0"),
+            trial("c0.i0"),
+            trial("c1.i0"),
+            trial("c0.i1"),
+            trial("c1.i1"),
         ]
     );
 }
@@ -58,12 +50,12 @@ fn sequential_trials_finish_a_cell_before_the_next() {
     assert_eq!(
         plan.trials,
         [
-            trial("c0.w0", 0, 0, true),
-            trial("c0.i0", 0, 0, false),
-            trial("c0.i1", 0, 1, false),
-            trial("c1.w0", 1, 0, true),
-            trial("c1.i0", 1, 0, false),
-            trial("c1.i1", 1, 1, false),
+            trial("c0.w0"),
+            trial("c0.i0"),
+            trial("c0.i1"),
+            trial("c1.w0"),
+            trial("c1.i0"),
+            trial("c1.i1"),
         ]
     );
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use perfrun_contract::plan::Trial;
+use perfrun_test_kit::records::trial;
 
 use crate::{bench::bench, node::Script};
 
@@ -39,14 +39,7 @@ async fn a_clock_that_drifts_is_followed() {
     let mut bench = bench()
         .node("client-0", client(0))
         .node("client-1", client(500_000));
-    let first = bench.plan.trials[0].clone();
-    bench.plan.trials = (0..20)
-        .map(|i| Trial {
-            id: format!("c0.i{i}"),
-            iteration: i,
-            ..first.clone()
-        })
-        .collect();
+    bench.plan.trials = (0..20).map(|i| trial(&format!("c0.i{i}"))).collect();
     let out = bench.run().await;
     // By then, the clock is 250 ms ahead of where it was met, in each of these trials. A busy machine delays
     // some.

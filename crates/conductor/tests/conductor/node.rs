@@ -184,6 +184,15 @@ impl ScriptedNode {
             .collect()
     }
 
+    /// Ids of the trials that it was told to start, in order.
+    pub(crate) fn started(&self) -> Vec<String> {
+        let calls = self.calls();
+        let starts = calls
+            .iter()
+            .filter_map(|call| call.strip_prefix("PUT /v1/trials/")?.strip_suffix("/start"));
+        starts.map(str::to_owned).collect()
+    }
+
     /// Ids of the trials that it remembers.
     pub(crate) fn trials(&self) -> Vec<String> {
         self.remote.0.trials.lock().unwrap().keys().cloned().collect()

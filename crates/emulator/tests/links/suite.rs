@@ -1,4 +1,4 @@
-//! Tests for both backends: parameters here, the handling of links in [`handling`].
+//! Tests for both backends: delays, jitter, rates and copies here, other subjects in the modules.
 
 mod handling;
 mod losses;
@@ -23,7 +23,7 @@ use perfrun_test_kit::{Need, skip, uml};
 use crate::{
     lab::{FAR, FAR_UNIMPAIRED, FAR_V6, Lab, address, to_far},
     role,
-    traffic::{Arrivals, Echo, round_trips, stream, stream_merged, tcp_bytes_per_second},
+    traffic::{Arrivals, Echo, HEADERS, round_trips, stream, stream_merged, tcp_bytes_per_second},
     witness::beside,
 };
 
@@ -92,9 +92,9 @@ fn percent(percent: f64) -> Ratio {
     Ratio::from_percent(percent).unwrap()
 }
 
-pub(crate) fn lossy(ratio: f64) -> Impairment {
+pub(crate) fn lossy(percentage: f64) -> Impairment {
     let loss = Loss::Random {
-        ratio: percent(ratio),
+        ratio: percent(percentage),
         correlation: Ratio::ZERO,
     };
     Impairment {
@@ -103,11 +103,23 @@ pub(crate) fn lossy(ratio: f64) -> Impairment {
     }
 }
 
-fn chance(ratio: f64) -> Option<Chance> {
+fn chance(percentage: f64) -> Option<Chance> {
     Some(Chance {
-        ratio: percent(ratio),
+        ratio: percent(percentage),
         correlation: Ratio::ZERO,
     })
+}
+
+/// 10 ms of jitter around a delay of 50 ms.
+fn jittery(distribution: JitterDistribution) -> Impairment {
+    Impairment {
+        jitter: Some(Jitter {
+            amount: Duration::from_millis(10),
+            distribution,
+            correlation: Ratio::ZERO,
+        }),
+        ..delay(50)
+    }
 }
 
 /// Measures until the result is right twice in a row, and fails at the sixth wrong result. Other work on the
@@ -242,14 +254,6 @@ pub(crate) fn jitter_spreads_as_it_should(backend: Backend) {
     const TOLERANCE: f64 = 0.15;
     let Some(lab) = Lab::new(backend) else { return };
     let echo = Echo::start(&lab, address(FAR));
-    let jittery = |distribution| Impairment {
-        jitter: Some(Jitter {
-            amount: Duration::from_millis(10),
-            distribution,
-            correlation: Ratio::ZERO,
-        }),
-        ..delay(50)
-    };
     let mut emulator = lab.emulator(&to_far(delay(50)));
     if uml::is_here() {
         skip(
@@ -292,14 +296,7 @@ fn spread(round_trips: Vec<Option<f64>>) -> (f64, f64) {
 
 /// Compares two samples of each backend by the Kolmogorov-Smirnov test.
 pub(crate) fn both_backends_give_the_same() {
-    let jittery = Impairment {
-        jitter: Some(Jitter {
-            amount: Duration::from_millis(10),
-            distribution: JitterDistribution::ParetoNormal,
-            correlation: Ratio::ZERO,
-        }),
-        ..delay(50)
-    };
+    let jittery = jittery(JitterDistribution::ParetoNormal);
     // Both or none; the skip has been logged.
     if [Backend::Kernel, Backend::Userspace]
         .into_iter()

@@ -19,6 +19,8 @@ const READ_TIMEOUT: Duration = Duration::from_millis(20);
 /// behind the delay. A timeout alone would end before packets arrive that waited while the machine paused.
 const SILENT_READS: u32 = 20;
 const RECEIVE_BUFFER: usize = 64 << 20;
+/// Ethernet, IPv4 and UDP, around the payload of a datagram.
+pub(crate) const HEADERS: usize = 14 + 20 + 8;
 
 /// Gives the calling thread priority, if permitted: the link is measured, not the competition for a core.
 pub(crate) fn go_first() {
@@ -220,9 +222,8 @@ pub(crate) fn stream_merged(
     })
 }
 
-/// The bytes of these datagrams, in whole Ethernet frames.
+/// The bits per second of these datagrams, in whole Ethernet frames.
 fn bits_per_second(datagrams: usize, bytes: usize, time: Duration) -> f64 {
-    const HEADERS: usize = 14 + 20 + 8;
     (datagrams * (bytes + HEADERS) * 8) as f64 / time.as_secs_f64()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perfrun_emulator::{Emulator, Options};
-use perfrun_link::{Backend, Impairment, Loss, Mode, Ratio, state::Traffic};
+use perfrun_link::{Backend, Impairment, Mode, state::Traffic};
 
 use crate::{
     lab::{FAR, Lab, address, to_far},
@@ -53,19 +53,15 @@ fn super_packets_stay_merged_where_nothing_decides_about_packets() {
         );
         let state = emulator.state().unwrap();
         assert_eq!(state.mode, mode);
-        let Traffic::Userspace(tally) = state.traffic[0] else {
+        let Traffic::Userspace(counts) = state.traffic[0] else {
             panic!("{state:?}")
         };
-        tally.packets_out as f64 / state.worker.unwrap().lateness.frames as f64
+        counts.packets_out as f64 / state.worker.unwrap().lateness.frames as f64
     };
     let merged = packets_per_frame(suite::delay(1), Mode::SuperPackets);
     assert!(merged > 5.0, "{merged}");
-    let none = Loss::Random {
-        ratio: Ratio::from_percent(0.001).unwrap(),
-        correlation: Ratio::ZERO,
-    };
     let deciding = Impairment {
-        loss: Some(none),
+        loss: suite::lossy(0.001).loss,
         ..suite::delay(1)
     };
     let single = packets_per_frame(deciding, Mode::PerPacket);

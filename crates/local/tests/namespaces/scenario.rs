@@ -61,10 +61,7 @@ async fn reach(launcher: &Launcher) {
     let hosts = [Some(IpAddr::from(v4)), v6.map(IpAddr::from)]
         .into_iter()
         .flatten();
-    assert_eq!(
-        v6.is_some(),
-        Path::new("/proc/sys/net/ipv6").exists() && v6.is_some()
-    );
+    assert!(v6.is_none() || Path::new("/proc/sys/net/ipv6").exists());
     for (host, port) in hosts.zip(4001..) {
         let target = SocketAddr::new(host, port);
         let server = launcher

@@ -21,5 +21,5 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TEST_TIMEOUT, future)
         .await
-        .expect("it takes no longer than PATIENCE")
+        .expect("it takes no longer than TEST_TIMEOUT")
 }

@@ -6,6 +6,13 @@ use perfrun_test_kit::namespaces::ip;
 
 use super::*;
 
+fn route(peer: &str, impairment: Impairment) -> Route {
+    Route {
+        peers: vec![peer.parse().unwrap()],
+        impairment,
+    }
+}
+
 pub(crate) fn others_are_not_impaired(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(delay(50)));
@@ -29,10 +36,6 @@ pub(crate) fn others_are_not_impaired(backend: Backend) {
     other_is_unimpaired("round trip of somebody else");
 
     // Peers with their own links, and an address that is an exception.
-    let route = |peer: &str, impairment| Route {
-        peers: vec![peer.parse().unwrap()],
-        impairment,
-    };
     let link = OutgoingLinks::new(vec![
         route("10.77.0.0/24", delay(20)),
         route(FAR, delay(80)),
@@ -123,7 +126,7 @@ pub(crate) fn counting_begins_anew(backend: Backend) {
     }));
     // The packets that left, and those that were dropped.
     let counts = |emulator: &mut Emulator| match emulator.state().unwrap().traffic[0] {
-        Traffic::Userspace(tally) => (tally.packets_out, tally.lost),
+        Traffic::Userspace(counts) => (counts.packets_out, counts.lost),
         Traffic::Kernel {
             packets_out, dropped, ..
         } => (packets_out, dropped),
@@ -151,10 +154,6 @@ pub(crate) fn other_processes_see_the_impairment(backend: Backend) {
     let before = lab.traces();
     let inspect = || lab.near.run(|| perfrun_emulator::inspect("eth0")).unwrap();
     assert_eq!(inspect(), Inspection::Unimpaired);
-    let route = |peer: &str, impairment| Route {
-        peers: vec![peer.parse().unwrap()],
-        impairment,
-    };
     let queue = NonZeroU32::new(5000);
     let with_queue = |impairment| Impairment {
         limit_packets: queue,

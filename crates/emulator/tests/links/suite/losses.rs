@@ -126,7 +126,7 @@ pub(crate) fn a_link_without_loss_loses_nothing(backend: Backend) {
 /// With many times the packets in flight that the kernel's default queue holds.
 fn nothing_is_lost_of_a_full_link(lab: &Lab, emulator: &mut Emulator) {
     const BYTES: usize = 1400;
-    const FRAME_BITS: f64 = (BYTES + 14 + 20 + 8) as f64 * 8.0;
+    const FRAME_BITS: f64 = (BYTES + HEADERS) as f64 * 8.0;
     // 923 of 1000 Mbit/s, and 8000 packets in flight, which netem counts as 2000 because they are merged.
     // User-mode-linux is too slow for that rate: there 2000 single packets are in flight.
     let (milliseconds, per_millisecond, enough, count, merged) = if uml::is_here() {
@@ -174,7 +174,7 @@ fn long_and_fat(milliseconds: u64) -> Impairment {
 /// The number of packets dropped because the link was full.
 fn dropped(traffic: Traffic) -> u64 {
     match traffic {
-        Traffic::Userspace(tally) => tally.over_limit,
+        Traffic::Userspace(counts) => counts.over_limit,
         Traffic::Kernel { dropped, .. } => dropped,
     }
 }
