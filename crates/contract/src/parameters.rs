@@ -1,5 +1,5 @@
 //! What a trial does, and what its workload needs of nodes. A new workload is a module below this one with
-//! its [`Workload`], and a variant of [`Parameters`].
+//! its [`Workload`], a variant of [`Parameters`], and an entry in [`USES`].
 
 mod bandwidth;
 mod bounds;
@@ -52,9 +52,25 @@ pub enum Parameters {
     RelayStress(RelayStress),
     /// Paced echo on many streams.
     Echo(Echo),
-    /// Messages to one peer.
+    /// Messages to one peer or more.
     Messages(Messages),
 }
+
+/// A way to use a workload, which a stack may lack although it has another: its name, and its parameters for
+/// a number of streams.
+pub type Use = (&'static str, fn(u32) -> Parameters);
+
+/// The ways to use each workload.
+pub const USES: [&[Use]; 8] = [
+    bandwidth::USES,
+    substreams::USES,
+    handshakes::USES,
+    ping::USES,
+    echo::USES,
+    relay::USES,
+    relay_stress::USES,
+    messages::USES,
+];
 
 /// The facts of the workload.
 impl Deref for Parameters {

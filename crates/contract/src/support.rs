@@ -2,13 +2,8 @@
 
 mod built_in;
 mod facts;
-mod uses;
 
-pub use self::{
-    built_in::capabilities,
-    facts::*,
-    uses::{USES, Use},
-};
+pub use self::{built_in::capabilities, facts::*};
 use crate::{
     capabilities::Capabilities,
     matrix::{Protocol, Stack, StackSettings, Transport},
@@ -164,7 +159,7 @@ fn why_unsupported_by_libp2p(
                           issue 4049)";
             return Some(reason.into());
         }
-        return unsupported_by_webrtc(client, server, parameters);
+        return why_unsupported_by_webrtc(client, server, parameters);
     }
     // The client opens all streams, and the server grants the credit for them.
     let most = limits(server, transport).max_streams;
@@ -178,7 +173,7 @@ fn why_unsupported_by_libp2p(
     ))
 }
 
-fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) -> Option<String> {
+fn why_unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) -> Option<String> {
     if let (Stack::GoLibp2p, Stack::Libp2p) | (Stack::Libp2p, Stack::GoLibp2p) = (client, server) {
         let reason = "go-libp2p and libp2p lose dials and streams of each other on webrtc-direct, and go-libp2p sends messages \
                       of 16 KiB, of which libp2p takes 8 KiB (rust-libp2p issue 4049)";

@@ -3,7 +3,8 @@
 use perfrun_contract::{
     limits::STREAMS_MAX,
     matrix::{Setting, Stack, Transport},
-    support::{USES, Use, why_pair_unsupported, why_setting_unsupported},
+    parameters::{USES, Use},
+    support::{why_pair_unsupported, why_setting_unsupported},
 };
 use strum::IntoEnumIterator;
 
@@ -28,7 +29,7 @@ pub(super) fn page() -> String {
 /// The transports of each workload, between two nodes of the same stack.
 fn summary() -> String {
     let mut rows = String::new();
-    for uses in workloads() {
+    for uses in USES {
         rows += &format!("| `{}` |", workload(uses));
         for stack in Stack::built_in() {
             rows += &format!(" {} |", transports(uses, stack));
@@ -63,12 +64,6 @@ fn transports(uses: &[Use], stack: Stack) -> String {
         (whole, part) if whole.is_empty() => format!("*in part:* {part}"),
         (whole, part) => format!("{whole}; *in part:* {part}"),
     }
-}
-
-/// The uses of each workload.
-fn workloads() -> impl Iterator<Item = &'static [Use]> {
-    let uses: &'static [Use] = &USES;
-    uses.chunk_by(|(_, one), (_, next)| one(1).workload() == next(1).workload())
 }
 
 /// The name of the workload of these uses.
@@ -128,7 +123,7 @@ fn pairs() -> impl Iterator<Item = (Stack, Stack)> {
 fn can_run(client: Stack, server: Stack, transport: Transport) -> bool {
     let is_possible =
         |(_, parameters): &Use| why_pair_unsupported(client, server, transport, &parameters(1)).is_none();
-    USES.iter().any(is_possible)
+    USES.into_iter().flatten().any(is_possible)
 }
 
 /// Streams that are possible on a connection, none if a use is impossible, and why there are no more.
@@ -154,10 +149,10 @@ fn exceptions(
         })
     };
     if !can_run(client, server, transport) {
-        return Err(limit(&USES[0]).map(|limit| limit.reason).unwrap_or_default());
+        return Err(limit(&USES[0][0]).map(|limit| limit.reason).unwrap_or_default());
     }
     let mut exceptions = vec![];
-    for uses in workloads() {
+    for uses in USES {
         let limits: Vec<Option<Limit>> = uses.iter().map(limit).collect();
         if limits.iter().all(|limit| *limit == limits[0]) {
             if let Some(limit) = limits[0].clone() {

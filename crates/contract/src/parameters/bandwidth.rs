@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Amount,
+    Amount, Parameters, Use,
     bounds::{chunk, count, ensure, timed},
     facts::Workload,
 };
@@ -16,6 +16,25 @@ use crate::{
     quantity::ByteSize,
     workload::{Direction, Timing},
 };
+
+pub(super) const USES: &[Use] = &[
+    ("`bandwidth`, perf", |streams| {
+        of_streams(streams, Protocol::Perf, Amount::Count(1))
+    }),
+    ("`bandwidth`, perf, download for a `duration`", |streams| {
+        of_streams(streams, Protocol::Perf, Amount::Seconds(1.0))
+    }),
+    ("`bandwidth`, litep2p-perf", |streams| {
+        of_streams(streams, Protocol::Litep2pPerf, Amount::Count(1))
+    }),
+];
+
+fn of_streams(streams: u32, protocol: Protocol, amount: Amount) -> Parameters {
+    Parameters::Bandwidth(Bandwidth {
+        streams,
+        ..Bandwidth::new(protocol, Direction::Download, amount)
+    })
+}
 
 /// Bulk transfer.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -35,6 +54,21 @@ pub struct Bandwidth {
     pub timing: Timing,
     /// How the protocol is negotiated.
     pub negotiation: Negotiation,
+}
+
+impl Bandwidth {
+    /// A transfer over one stream, in chunks of 1 KiB, with strict timing and negotiation `v1`.
+    pub fn new(protocol: Protocol, direction: Direction, amount: Amount) -> Self {
+        Self {
+            protocol,
+            direction,
+            amount,
+            streams: 1,
+            chunk_bytes: ByteSize(1024),
+            timing: Timing::Strict,
+            negotiation: Negotiation::V1,
+        }
+    }
 }
 
 impl Workload for Bandwidth {

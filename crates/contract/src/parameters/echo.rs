@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, VariantNames};
 
 use super::{
+    Parameters, Use,
     bounds::{count, duration, ensure, is_time},
     facts::{FILES_BESIDES, FILES_OF_HOST, Workload},
 };
@@ -17,6 +18,31 @@ use crate::{
     metric::Metric,
     quantity::ByteSize,
 };
+
+pub(super) const USES: &[Use] = &[
+    ("`echo`", |streams| of_streams(streams, 1, Identity::Ed25519)),
+    ("`echo`, 100 connections", |streams| {
+        of_streams(streams, 100, Identity::Ed25519)
+    }),
+    ("`echo`, rsa2048", |streams| {
+        of_streams(streams, 1, Identity::Rsa2048)
+    }),
+];
+
+fn of_streams(streams_per_connection: u32, connections: u32, identity: Identity) -> Parameters {
+    Parameters::Echo(Echo {
+        connections,
+        streams_per_connection,
+        connection_interval_seconds: 1.0,
+        stream_interval_seconds: 0.1,
+        message_bytes: ByteSize(1024),
+        pace: Pace::Pause(0.5),
+        deadline_seconds: 5.0,
+        duration_seconds: 300.0,
+        identity,
+        sample_interval_seconds: 1.0,
+    })
+}
 
 /// Shortest and longest time between two samples, in seconds.
 const SAMPLING: RangeInclusive<f64> = 0.01..=3600.0;
@@ -273,7 +299,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::parameters::Parameters;
 
     /// Parameters of an echo with these fields for its pace, and one that no version knows.
     fn read(pace: &Value) -> Result<Parameters, String> {

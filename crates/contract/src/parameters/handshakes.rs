@@ -5,8 +5,15 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, bounds::timed, facts::Workload};
+use super::{Amount, Parameters, Use, bounds::timed, facts::Workload};
 use crate::{distribution::Distribution, matrix::Protocol, metric::Metric};
+
+pub(super) const USES: &[Use] = &[("`handshakes`", |_| {
+    Parameters::Handshakes(Handshakes {
+        amount: Amount::Count(1),
+        in_flight: 1,
+    })
+})];
 
 /// Most hosts to start before the trial.
 ///

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Amount,
+    Amount, Parameters, Use,
     bounds::{duration, ensure, timed},
     facts::{FILES_BESIDES, FILES_OF_HOST, Workload},
 };
@@ -18,7 +18,19 @@ use crate::{
     workload::{Direction, MessageMode},
 };
 
-/// Messages of one size from each peer of a client to its server.
+pub(super) const USES: &[Use] = &[("`messages`", |_| {
+    Parameters::Messages(Messages {
+        mode: MessageMode::SerialAck,
+        message_bytes: ByteSize(64),
+        amount: Amount::Count(1),
+        window: 1,
+        rate: None,
+        priority: false,
+        receivers: 1,
+    })
+})];
+
+/// Messages of one size from each peer of a client to its server, or to all servers in mode `broadcast`.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

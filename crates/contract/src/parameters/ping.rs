@@ -6,10 +6,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    Parameters, Use,
     bounds::{duration, ensure, is_time},
     facts::Workload,
 };
 use crate::{distribution::Distribution, matrix::Protocol, metric::Metric};
+
+pub(super) const USES: &[Use] = &[("`ping`", |_| {
+    Parameters::Ping(Ping {
+        count: 1,
+        interval_seconds: 0.0,
+    })
+})];
 
 /// Round trips on one stream.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

@@ -3,13 +3,28 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, bounds::chunk, facts::Workload};
+use super::{Amount, Parameters, Use, bounds::chunk, facts::Workload};
 use crate::{
     matrix::Protocol,
     metric::Metric,
     quantity::ByteSize,
     workload::{Direction, RelayLimits, RelayPath},
 };
+
+pub(super) const USES: &[Use] = &[
+    ("`relay`, direct", |_| over(RelayPath::Direct)),
+    ("`relay`, relayed", |_| over(RelayPath::Relayed)),
+];
+
+fn over(path: RelayPath) -> Parameters {
+    Parameters::Relay(Relay {
+        path,
+        bytes: 1,
+        chunk_bytes: ByteSize(1),
+        pings: 0,
+        limits: RelayLimits::default(),
+    })
+}
 
 /// One transfer from a source to each sink.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

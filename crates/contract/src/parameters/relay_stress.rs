@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Amount,
+    Amount, Parameters, Use,
     bounds::{SECONDS_MAX, chunk, duration, ensure, is_time},
     facts::{FILES_BESIDES, Workload},
 };
@@ -16,6 +16,19 @@ use crate::{
     quantity::ByteSize,
     workload::{Direction, RelayLimits},
 };
+
+pub(super) const USES: &[Use] = &[("`relayStress`", |_| {
+    Parameters::RelayStress(RelayStress {
+        sinks: 1,
+        sources: 1,
+        start_interval_seconds: 1.0,
+        ramp_seconds: 0.0,
+        plateau_seconds: 60.0,
+        bytes: 1,
+        chunk_bytes: ByteSize(1),
+        limits: RelayLimits::default(),
+    })
+})];
 
 /// Many sinks that fetch repeatedly through one relay.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

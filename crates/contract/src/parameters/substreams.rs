@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    Parameters, Use,
     bounds::{count, duration, ensure},
     facts::Workload,
 };
@@ -15,6 +16,27 @@ use crate::{
     metric::Metric,
     workload::OpenMode,
 };
+
+pub(super) const USES: &[Use] = &[
+    ("`substreams`, burst", |count| {
+        opened(count, OpenMode::Burst, Negotiation::V1)
+    }),
+    ("`substreams`, paced", |count| {
+        opened(count, OpenMode::Paced, Negotiation::V1)
+    }),
+    ("`substreams`, v1lazy", |count| {
+        opened(count, OpenMode::Burst, Negotiation::V1Lazy)
+    }),
+];
+
+fn opened(count: u32, mode: OpenMode, negotiation: Negotiation) -> Parameters {
+    Parameters::Substreams(Substreams {
+        count,
+        mode,
+        rate: (mode == OpenMode::Paced).then_some(1),
+        negotiation,
+    })
+}
 
 /// Many substreams opened on one connection.
 #[serde_with_macros::skip_serializing_none]

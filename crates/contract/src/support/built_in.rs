@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strum::{IntoEnumIterator, VariantNames};
 
-use super::{USES, facts::why_role_unsupported, limits, why_setting_unsupported};
+use super::{facts::why_role_unsupported, limits, why_setting_unsupported};
 use crate::{
     capabilities::Capabilities,
     matrix::{Setting, Stack, Transport},
-    parameters::{Pace, Parameters},
+    parameters::{Pace, Parameters, USES},
     role::Role,
 };
 
@@ -30,7 +30,7 @@ pub fn capabilities(stack: Stack) -> Option<Capabilities> {
             .collect(),
     };
     for transport in Transport::iter() {
-        for (_, of) in USES {
+        for (_, of) in USES.into_iter().flatten() {
             let parameters = of(1);
             for role in [Role::Client, Role::Server] {
                 if why_role_unsupported(stack, role, transport, &parameters).is_none() {
@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_stack_without_declared_paces_of_an_echo_only_pauses() {
-        let (_, of) = USES.into_iter().find(|(name, _)| *name == "`echo`").unwrap();
+        let mut uses = USES.into_iter().flatten();
+        let (_, of) = uses.find(|(name, _)| *name == "`echo`").unwrap();
         let Parameters::Echo(load) = of(1) else {
             panic!("{}", of(1))
         };
@@ -122,8 +123,9 @@ mod tests {
             Stack::built_in().flat_map(|client| Stack::built_in().map(move |server| (client, server)))
         {
             let [of_client, of_server] = [client, server].map(|stack| capabilities(stack).unwrap());
+            let uses = || USES.into_iter().flatten();
             for (transport, (_, of)) in
-                Transport::iter().flat_map(|transport| USES.iter().map(move |of| (transport, of)))
+                Transport::iter().flat_map(|transport| uses().map(move |of| (transport, of)))
             {
                 let parameters = of(1);
                 if why_pair_unsupported(client, server, transport, &parameters).is_some() {
