@@ -75,7 +75,7 @@ mod tests {
         matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
         parameters::{Amount, Bandwidth, Echo, Handshakes, Messages, Pace, Parameters, Ping, Substreams},
         quantity::ByteSize,
-        workload::{Direction, MessageMode, OpenMode, Timing},
+        workload::{Direction, MessageMode, OpenMode},
     };
 
     use super::*;
@@ -104,13 +104,9 @@ mod tests {
         chunk: u64,
     ) -> Parameters {
         Parameters::Bandwidth(Bandwidth {
-            protocol,
-            direction,
-            amount,
             streams,
             chunk_bytes: ByteSize(chunk),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
+            ..Bandwidth::new(protocol, direction, amount)
         })
     }
 

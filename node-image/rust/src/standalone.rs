@@ -15,7 +15,7 @@ use anyhow::{Context, bail, ensure};
 use perfrun_contract::{
     distribution::Distribution,
     histogram::Recorder,
-    matrix::{Negotiation, Stack, StackSettings, Transport},
+    matrix::{Stack, StackSettings, Transport},
     node::{Reason, TrialLabels},
     parameters::{self, Amount, Bandwidth, Parameters, Relay},
     quantity::ByteSize,
@@ -56,13 +56,8 @@ fn server_setup(args: &args::Server) -> anyhow::Result<Setup> {
         bail!("raw has no identity: omit --node-key and --node-key-seed, or use another --stack");
     }
     let parameters = Parameters::Bandwidth(Bandwidth {
-        protocol: args.exchange.protocol.into(),
-        direction: Direction::Both,
-        amount: Amount::Count(0),
-        streams: 1,
         chunk_bytes: args.exchange.chunk_bytes,
-        timing: Timing::Strict,
-        negotiation: Negotiation::V1,
+        ..Bandwidth::new(args.exchange.protocol.into(), Direction::Both, Amount::Count(0))
     });
     advice::check_server(stack, transport, &parameters)?;
     let mut setup = setup(stack, transport, parameters);

@@ -11,7 +11,7 @@ use perfrun_contract::{
         Amount, Bandwidth, Echo, Handshakes, Messages, Pace, Parameters, Relay, RelayStress, Substreams,
     },
     quantity::ByteSize,
-    workload::{Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
+    workload::{Direction, MessageMode, OpenMode, RelayLimits, RelayPath},
 };
 
 use super::{
@@ -126,13 +126,10 @@ fn bandwidth(
     negotiation: Negotiation,
 ) -> Parameters {
     Parameters::Bandwidth(Bandwidth {
-        protocol,
-        direction,
-        amount,
         streams,
         chunk_bytes: ByteSize(CHUNK),
-        timing: Timing::Strict,
         negotiation,
+        ..Bandwidth::new(protocol, direction, amount)
     })
 }
 
@@ -167,7 +164,7 @@ pub(super) fn transfer(path: RelayPath) -> Parameters {
     Parameters::Relay(Relay {
         path,
         bytes: BYTES,
-        chunk_bytes: ByteSize(1024),
+        chunk_bytes: ByteSize(CHUNK),
         pings: 2,
         limits: RelayLimits::default(),
     })
@@ -182,7 +179,7 @@ pub(super) fn stress() -> Parameters {
         // Long enough for a busy machine to set a circuit up, too.
         plateau_seconds: 1.5,
         bytes: BYTES,
-        chunk_bytes: ByteSize(1024),
+        chunk_bytes: ByteSize(CHUNK),
         limits: RelayLimits::default(),
     })
 }

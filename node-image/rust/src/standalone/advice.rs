@@ -106,22 +106,13 @@ fn on_sizes(parameters: &Parameters, download: Option<Amount>) -> Option<&'stati
 mod tests {
     use perfrun_contract::{
         parameters::{Amount::Count, Bandwidth, Substreams},
-        quantity::ByteSize,
-        workload::{Direction, OpenMode, Timing},
+        workload::{Direction, OpenMode},
     };
 
     use super::*;
 
     fn bandwidth(protocol: Protocol, bytes: u64) -> Parameters {
-        Parameters::Bandwidth(Bandwidth {
-            protocol,
-            direction: Direction::Both,
-            amount: Count(bytes),
-            streams: 1,
-            chunk_bytes: ByteSize(1024),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
-        })
+        Parameters::Bandwidth(Bandwidth::new(protocol, Direction::Both, Count(bytes)))
     }
 
     fn substreams(negotiation: Negotiation) -> Parameters {

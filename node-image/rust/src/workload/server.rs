@@ -374,10 +374,10 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use perfrun_contract::{
-        matrix::{Negotiation, Protocol, Stack},
+        matrix::{Protocol, Stack},
         parameters::{Amount, Bandwidth, Ping, Relay},
         quantity::ByteSize,
-        workload::{Direction, MessageMode, RelayLimits, RelayPath, Timing},
+        workload::{Direction, MessageMode, RelayLimits, RelayPath},
     };
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -396,15 +396,7 @@ mod tests {
     }
 
     fn bandwidth(protocol: Protocol) -> Parameters {
-        Parameters::Bandwidth(Bandwidth {
-            protocol,
-            direction: Direction::Both,
-            amount: Amount::Count(100),
-            streams: 1,
-            chunk_bytes: ByteSize(1024),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
-        })
+        Parameters::Bandwidth(Bandwidth::new(protocol, Direction::Both, Amount::Count(100)))
     }
 
     /// A client's end of a stream that is served.

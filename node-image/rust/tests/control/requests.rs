@@ -5,7 +5,7 @@ use perfrun_contract::{
     node::{Side, TrialLabels, TrialRequest},
     parameters::{Amount, Bandwidth, Echo, Pace, Parameters, Ping, Substreams},
     quantity::ByteSize,
-    workload::{Direction, OpenMode, Timing},
+    workload::{Direction, OpenMode},
 };
 
 pub(crate) fn server(stack: Stack, transport: Transport, parameters: Parameters) -> TrialRequest {
@@ -69,13 +69,9 @@ pub(crate) fn bandwidth(
     streams: u32,
 ) -> Parameters {
     Parameters::Bandwidth(Bandwidth {
-        protocol,
-        direction,
-        amount,
         streams,
         chunk_bytes: ByteSize(64 << 10),
-        timing: Timing::Strict,
-        negotiation: Negotiation::V1,
+        ..Bandwidth::new(protocol, direction, amount)
     })
 }
 

@@ -10,8 +10,7 @@ use futures::future::join_all;
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
     parameters::{Amount, Bandwidth, Parameters},
-    quantity::ByteSize,
-    workload::{Direction, Timing},
+    workload::Direction,
 };
 use perfrun_stack::{
     self as stack, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
@@ -46,13 +45,8 @@ pub(crate) static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
 /// A load whose diallers negotiate its protocol so.
 pub(crate) fn load(negotiation: Negotiation) -> Parameters {
     Parameters::Bandwidth(Bandwidth {
-        protocol: Protocol::Perf,
-        direction: Direction::Both,
-        amount: Amount::Count(1),
-        streams: 1,
-        chunk_bytes: ByteSize(1),
-        timing: Timing::Strict,
         negotiation,
+        ..Bandwidth::new(Protocol::Perf, Direction::Both, Amount::Count(1))
     })
 }
 

@@ -3,10 +3,9 @@
 use std::{io, net::Ipv4Addr, sync::Arc};
 
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
+    matrix::{Identity, Protocol, Stack, StackSettings, Transport},
     parameters::{Amount, Bandwidth, Parameters},
-    quantity::ByteSize,
-    workload::{Direction, Timing},
+    workload::Direction,
 };
 use perfrun_stack::{
     self as stack, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
@@ -42,15 +41,11 @@ async fn start() -> Box<dyn Host> {
     let config = HostConfig {
         settings: StackSettings::default(),
         transport: Transport::Tcp,
-        parameters: Parameters::Bandwidth(Bandwidth {
-            protocol: Protocol::Litep2pPerf,
-            direction: Direction::Both,
-            amount: Amount::Count(1),
-            streams: 1,
-            chunk_bytes: ByteSize(1024),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
-        }),
+        parameters: Parameters::Bandwidth(Bandwidth::new(
+            Protocol::Litep2pPerf,
+            Direction::Both,
+            Amount::Count(1),
+        )),
         listen: Some((Ipv4Addr::LOCALHOST.into(), 0)),
         identity: Keys::New(Identity::Ed25519),
         max_streams: 64,
