@@ -11,9 +11,11 @@ mod hover;
 mod latencies;
 mod lines;
 mod networks;
+mod relay;
 mod rows;
 mod select;
 mod theme;
+mod times;
 
 use perfrun_contract::{
     compare::Finding,
@@ -26,10 +28,10 @@ use perfrun_contract::{
 
 pub(crate) use self::canvas::Plot;
 use self::{
-    content::{Sweep, bar_plot, lowered},
+    content::{Sweep, median_bars},
     course::Quantity,
     forest::{Forest, Row},
-    select::{PanelCells, bandwidth_panels, groups, of_path, panels_of},
+    select::{PanelCells, bandwidth_panels, of_path},
     theme::SeriesStyle,
 };
 use crate::{
@@ -47,36 +49,13 @@ pub fn plots(results: &ReportedRun<'_>) -> Vec<(&'static str, String)> {
 /// Every plot that the results give, with a file name.
 pub(crate) fn all(results: &ReportedRun<'_>) -> Vec<(&'static str, Plot)> {
     let index = ResultsIndex::new(results);
-    let all = [
+    let first = [
         ("differences.svg", differences(&index)),
         ("size-sweep.svg", size_sweep(&index)),
         ("comparison.svg", comparison_bars(&index)),
         ("substreams.svg", substreams(&index)),
-        ("handshakes.svg", handshakes(&index)),
-        ("handshake-rate.svg", handshake_rate(&index)),
-        ("ping.svg", ping(&index)),
-        ("messages.svg", messages(&index)),
-        ("relay.svg", relay(&index)),
-        (
-            "relay-stress-goodput.svg",
-            stress(&index, Metric::DownloadGoodput, "Goodput"),
-        ),
-        (
-            "relay-stress-cpu.svg",
-            stress(&index, Metric::RelayCpu, "CPUs of the relay"),
-        ),
-        (
-            "relay-stress-circuits-over-time.svg",
-            stress_course(&index, Role::Relay, course::CIRCUITS),
-        ),
-        (
-            "relay-stress-payload-over-time.svg",
-            stress_course(&index, Role::Client, course::RECEIVED),
-        ),
-        (
-            "relay-stress-cpu-over-time.svg",
-            stress_course(&index, Role::Relay, course::CPU),
-        ),
+    ];
+    let last = [
         ("echo-payload.svg", echo(&index, course::RECEIVED)),
         ("echo-cpu.svg", echo(&index, course::CPU)),
         ("echo-memory.svg", echo(&index, course::MEMORY)),
@@ -90,9 +69,13 @@ pub(crate) fn all(results: &ReportedRun<'_>) -> Vec<(&'static str, Plot)> {
         ("payload.svg", course::payload(&index)),
         ("trials.svg", course::trials(&index)),
     ];
-    all.into_iter()
-        .filter_map(|(name, plot)| Some((name, plot?)))
-        .collect()
+    let all = first
+        .into_iter()
+        .chain(times::plots(&index))
+        .chain([("messages.svg", messages(&index))])
+        .chain(relay::plots(&index))
+        .chain(last);
+    all.filter_map(|(name, plot)| Some((name, plot?))).collect()
 }
 
 /// Every comparison with its interval, those of one metric together. `None` without a comparison.
@@ -253,128 +236,8 @@ fn messages(index: &ResultsIndex<'_>) -> Option<Plot> {
     sweep.plot(index)
 }
 
-/// Goodput without a relay and through one: a panel for each transport, size and path.
-fn relay(index: &ResultsIndex<'_>) -> Option<Plot> {
-    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Relay(_));
-    median_bars(
-        index,
-        "goodput without a relay and through one",
-        "Goodput",
-        " The raw bar of a relayed transfer is a plain TCP proxy.",
-        panels_of(index, Metric::DownloadGoodput, is_wanted),
-    )
-}
-
-/// A metric over the number of sinks: a panel for each transport.
-fn stress(index: &ResultsIndex<'_>, metric: Metric, y_title: &'static str) -> Option<Plot> {
-    let cells = index.cells(|parameters| parameters.sinks_and_sources().is_some());
-    let panel = |path| PanelCells {
-        path,
-        metric,
-        title: path.to_string(),
-        cells: of_path(&cells, path),
-    };
-    let sweep = Sweep {
-        subject: format!("{} by sinks of one relay", lowered(y_title)),
-        lines: format!(
-            "Median over trials of {y_title} while all sinks fetch through one relay, over their number"
-        ),
-        x_title: "Sinks",
-        y_title,
-        x_of: |parameters| {
-            let (sinks, _) = parameters.sinks_and_sources()?;
-            Some((f64::from(sinks), sinks.to_string()))
-        },
-        panels: paths(&cells).into_iter().map(panel).collect(),
-    };
-    sweep.plot(index)
-}
-
-/// A stress test over time: the ramp of its sinks, and the plateau after it.
-fn stress_course(index: &ResultsIndex<'_>, role: Role, quantity: Quantity) -> Option<Plot> {
-    let is_wanted = |parameters: &Parameters| parameters.sinks_and_sources().is_some();
-    course::nodes(index, is_wanted, &[role], quantity)
-}
-
 /// An echo over time: a panel for clients and one for servers, of each transport and load.
 fn echo(index: &ResultsIndex<'_>, quantity: Quantity) -> Option<Plot> {
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Echo(_));
     course::nodes(index, is_wanted, &[Role::Client, Role::Server], quantity)
-}
-
-/// Time to set up a connection: bars for the median, whiskers up to the 99th percentile.
-fn handshakes(index: &ResultsIndex<'_>) -> Option<Plot> {
-    let phases = [
-        (
-            ", established",
-            Metric::HandshakeEstablishedP50,
-            Metric::HandshakeEstablishedP99,
-        ),
-        (
-            ", first byte",
-            Metric::HandshakeFirstByteP50,
-            Metric::HandshakeFirstByteP99,
-        ),
-    ];
-    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes(_));
-    let subject = "time to set up a connection";
-    percentile_bars(index, is_wanted, "Time since the dial", &phases, subject)
-}
-
-/// Connections per second.
-fn handshake_rate(index: &ResultsIndex<'_>) -> Option<Plot> {
-    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes(_));
-    let panels = panels_of(index, Metric::HandshakesPerSecond, is_wanted);
-    median_bars(
-        index,
-        "connections per second",
-        "Connections per second",
-        "",
-        panels,
-    )
-}
-
-/// Round trips: bars for the median, whiskers up to the 99th percentile.
-fn ping(index: &ResultsIndex<'_>) -> Option<Plot> {
-    let phases = [("", Metric::RoundTripP50, Metric::RoundTripP99)];
-    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Ping(_));
-    percentile_bars(index, is_wanted, "Round trip", &phases, "round trips")
-}
-
-fn percentile_bars(
-    index: &ResultsIndex<'_>,
-    is_wanted: impl Fn(&Parameters) -> bool,
-    x_title: &'static str,
-    phases: &[(&str, Metric, Metric)],
-    subject: &str,
-) -> Option<Plot> {
-    let mut panels = vec![];
-    for (row, (path, title, cells)) in groups(index, is_wanted).into_iter().enumerate() {
-        for (phase, p50, p99) in phases {
-            let panel = PanelCells {
-                path,
-                metric: *p50,
-                title: format!("{title}{phase}"),
-                cells: cells.clone(),
-            };
-            // Single panels stand two and two.
-            let row = if phases.len() == 1 { 0 } else { row };
-            panels.push((row, panel, Some(*p99)));
-        }
-    }
-    let caption = "Bars: p50; whiskers: up to p99; beside them both. Each is the median over trials.";
-    bar_plot(index, subject, x_title, caption, panels)
-}
-
-/// Bars with intervals, those of a path in a row.
-fn median_bars(
-    index: &ResultsIndex<'_>,
-    subject: &str,
-    x_title: &'static str,
-    remark: &str,
-    panels: Vec<PanelCells<'_>>,
-) -> Option<Plot> {
-    let caption = format!("Bars: median; whiskers: its 95 % confidence interval.{remark}");
-    let panels = panels.into_iter().map(|panel| (panel.path, panel, None));
-    bar_plot(index, subject, x_title, &caption, panels.collect())
 }

@@ -173,6 +173,19 @@ pub(super) fn bar_plot<K: PartialEq>(
     (!bars.rows.is_empty()).then(|| bars.plot())
 }
 
+/// Bars with intervals, those of a path in a row.
+pub(super) fn median_bars(
+    index: &ResultsIndex<'_>,
+    subject: &str,
+    x_title: &'static str,
+    remark: &str,
+    panels: Vec<PanelCells<'_>>,
+) -> Option<Plot> {
+    let caption = format!("Bars: median; whiskers: its 95 % confidence interval.{remark}");
+    let panels = panels.into_iter().map(|panel| (panel.path, panel, None));
+    bar_plot(index, subject, x_title, &caption, panels.collect())
+}
+
 /// A bar for each cell that has the metric.
 fn bars(index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>, up_to: Option<Metric>) -> Vec<Bar> {
     let bar = |cell: &&Cell| {
