@@ -26,7 +26,7 @@ pub struct Family {
     pub unit: Option<&'static str>,
     /// What its values are.
     pub kind: FamilyKind,
-    /// Its labels, besides those that everything of its source has.
+    /// Its labels, besides those of all that its exporter has.
     pub labels: &'static [&'static str],
     /// What it says, for people.
     pub help: &'static str,
@@ -123,11 +123,14 @@ pub mod node {
         CONNECTIONS = counter("connections", &["stack", "transport", "network"]),
             "Connections established";
         STREAMS = counter("streams", &["stack", "transport", "network"]),
-            "Streams opened";
+            "Streams opened or accepted; at a relay, circuits";
         OPERATIONS = counter("operations", &["stack", "transport", "network"]),
-            "Opens, handshakes, round trips, transfers of a relay and messages that clients completed";
+            "Opens, handshakes, round trips, transfers from a source and messages that clients completed, and \
+             lines of an echo that servers returned";
         FAILURES = counter("operation_failures", &["stack", "transport", "network"]),
-            "Opens, handshakes and round trips that failed";
+            "Dials, opens, handshakes, round trips, transfers from a source and lines of an echo that failed in \
+             a trial that continued; at a server also lost ends of streams and refused reservations, at a relay \
+             requests that it refused";
         ECHOING = gauge("echoing_streams", &["stack", "transport", "network"]),
             "Streams that completed a round trip in the last sample interval of an echo; 0 between trials";
         TRIALS = counter("trials", &["stack", "transport", "network", "outcome"]),
@@ -135,11 +138,13 @@ pub mod node {
         CELL_RUNNING = gauge("cell_running", &["cell", "stack", "transport", "network"]),
             "1 for the cell of the trial in progress, 0 for the cell of the last one";
         HANDSHAKE = histogram("handshake", &["stack", "transport", "network", "phase"]),
-            "Time from the dial to the end of the phase: transport (connected), relay (connected with the relay), \
-             established (secured and multiplexed) or first_byte (a byte came back). For a source, the time until its \
-             relay had granted the reservation. Added when a trial ends";
+            "Time from the dial to the end of the phase: transport (connected), relay (connected with the \
+             relay), established (secured and multiplexed) or first_byte (a byte came back). Phase reservation, \
+             of a source: time from the connection with its relay until the relay granted the reservation. Added \
+             when a trial ends";
         OPEN = histogram("substream_open", &["stack", "transport", "network"]),
-            "Request until a substream was open; added when a trial ends";
+            "Request until a substream was open, in a burst from before the first request; added when a trial \
+             ends";
         ROUND_TRIP = histogram("round_trip", &["stack", "transport", "network"]),
             "Application round trip; added when a trial ends";
         TRANSFER = histogram("transfer", &["stack", "transport", "network"]),
@@ -163,15 +168,16 @@ pub mod process {
         MEMORY = gauge("process_resident_memory", &[]).in_unit("bytes"),
             "Resident memory of the process";
         ALLOCATED = gauge("process_allocated_memory", &[]).in_unit("bytes"),
-            "Memory that the process has allocated and not freed; with pages that it has never written, which are \
-             not resident, and without what its allocator keeps, which may be";
+            "Memory that the process has allocated and not freed (in Go: objects of the heap that no collection \
+             has freed). It includes pages that were never written, which are not resident, and leaves out what \
+             the allocator keeps, which may be";
         THROTTLED = counter("cgroup_throttled", &[]).in_unit("seconds"),
             "Time for which the control group held the process back; absent where the kernel does not report it";
         RETRANSMITS = counter("tcp_retransmitted_segments", &[]),
             "TCP segments sent again in the network namespace of the process";
         INTERFACE = counter("interface", &["direction"]).in_unit("bytes"),
-            "Bytes that the interfaces of the network namespace of the process sent or received (direction), headers \
-             and all, loopback left out";
+            "Bytes that the interfaces of the network namespace of the process sent or received (direction), \
+             headers and all, without loopback and the device of a link's emulator";
     }
 }
 
@@ -182,16 +188,17 @@ pub mod link {
     families! {
         PACKETS = counter("link_packets", &["fate"]),
             "Packets on impaired links, by what happened to them. They arrived at the link or left it (copies \
-             included). They were lost, duplicated, corrupted or reordered as configured, dropped because the link \
-             was full (over_limit), or lost because the emulator was too slow (overflowed)";
+             included). They were lost, duplicated, corrupted or reordered as configured, dropped because the \
+             link was full (over_limit), or lost because the emulator was too slow (overflowed). The kernel's \
+             netem only tells which left it: all others count as lost";
         IMPAIRED = gauge("link_impaired", &[]),
             "Whether packets to peers are impaired (1)";
         CONFIGURED_DELAY = gauge("link_configured_delay", &[]).in_unit("seconds"),
-            "Configured delay, one way";
+            "Configured delay of the first route, one way";
         CONFIGURED_LOSS = gauge("link_configured_loss", &[]).in_unit("ratio"),
-            "Configured share of sent packets to drop";
+            "Configured share of sent packets to drop on the first route";
         CONFIGURED_RATE = gauge("link_configured_rate", &[]).in_unit("bits_per_second"),
-            "Configured rate; 0 means no limit";
+            "Configured rate of the first route; 0 means no limit";
         LATENESS = gauge("link_lateness_p99", &[]).in_unit("seconds"),
             "How much after their time one of a hundred packets left, since the link was last set or its counters \
              were reset";
@@ -281,7 +288,7 @@ pub const LOCAL: &str = "local";
 pub const SCHEDULE_LABELS: &[&str] = &["run_namespace", "schedule"];
 
 /// Everything that is exported, by who does.
-pub const SOURCES: &[Exporter] = &[
+pub const EXPORTERS: &[Exporter] = &[
     Exporter {
         who: "Nodes, while trials are in progress",
         labels: NODE_LABELS,
@@ -328,7 +335,7 @@ mod tests {
     #[test]
     fn names_of_metrics_are_unique_and_contain_their_unit_once() {
         let mut names = BTreeSet::new();
-        for family in SOURCES.iter().flat_map(|source| source.families) {
+        for family in EXPORTERS.iter().flat_map(|exporter| exporter.families) {
             assert!(names.insert(family.name), "{} is there twice", family.name);
             let ends_in_a_unit = ["_bytes", "_seconds", "_ratio", "_total"];
             assert!(
@@ -360,12 +367,12 @@ mod tests {
             "endpoint",
             "cluster",
         ];
-        for source in SOURCES {
-            for label in source
+        for exporter in EXPORTERS {
+            for label in exporter
                 .families
                 .iter()
                 .flat_map(|family| family.labels)
-                .chain(source.labels)
+                .chain(exporter.labels)
             {
                 assert!(!reserved.contains(label), "{label}");
             }

@@ -350,10 +350,11 @@ pub struct Measured {
     pub bytes_received: u64,
     /// Connections established.
     pub connections: u64,
-    /// Streams opened.
+    /// Streams opened or accepted; at a relay, circuits.
     pub streams: u64,
-    /// Operations (dials, opens, handshakes, round trips, at a server also ends of streams) that failed in a
-    /// trial that continued.
+    /// Dials, opens, handshakes, round trips, transfers from a source and lines of an echo that failed in a
+    /// trial that continued. At a server also lost ends of streams and refused reservations, at a relay
+    /// requests that it refused.
     pub failures: u64,
     /// The failed operations by reason.
     #[serde(

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfrun_contract::metrics::{Exporter, Family, PREFIX, SOURCES};
+use perfrun_contract::metrics::{EXPORTERS, Exporter, Family, PREFIX};
 
 /// How a page differs from the descriptions of its families, in sentences. Families of libp2p are its own.
 pub fn undescribed(page: &str) -> Vec<String> {
-    let described: BTreeMap<String, (&Exporter, &Family)> = SOURCES
+    let described: BTreeMap<String, (&Exporter, &Family)> = EXPORTERS
         .iter()
-        .flat_map(|source| source.families.iter().map(move |family| (source, family)))
-        .map(|(source, family)| {
+        .flat_map(|exporter| exporter.families.iter().map(move |family| (exporter, family)))
+        .map(|(exporter, family)| {
             let unit = family.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
-            (format!("{PREFIX}{}{unit}", family.name), (source, family))
+            (format!("{PREFIX}{}{unit}", family.name), (exporter, family))
         })
         .collect();
     let mut wrong = vec![];
@@ -39,9 +39,9 @@ pub fn undescribed(page: &str) -> Vec<String> {
                     let end = name.strip_prefix(full.as_str());
                     end == Some(family.suffix()) || end.is_some_and(|end| ["_bucket", "_sum"].contains(&end))
                 });
-                let right = family.is_some_and(|(_, (source, family))| {
+                let right = family.is_some_and(|(_, (exporter, family))| {
                     let may = |label: &&str| {
-                        *label == "le" || source.labels.contains(label) || family.labels.contains(label)
+                        *label == "le" || exporter.labels.contains(label) || family.labels.contains(label)
                     };
                     labels.iter().all(may) && family.labels.iter().all(|label| labels.contains(label))
                 });

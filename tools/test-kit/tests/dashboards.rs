@@ -8,7 +8,7 @@ use std::{
     fs,
 };
 
-use perfrun_contract::metrics::{FamilyKind, SOURCES};
+use perfrun_contract::metrics::{EXPORTERS, FamilyKind};
 use perfrun_test_kit::dashboards::{
     Dashboard, Panel, SENTENCE, Variables, all, folder, labels_of_legend, metrics_of, promtool,
 };
@@ -54,9 +54,9 @@ fn panels(dashboards: &[Dashboard]) -> Vec<(String, &Panel)> {
 /// Names in queries, and the labels of their series.
 fn exported() -> BTreeMap<String, BTreeSet<&'static str>> {
     let mut exported = BTreeMap::new();
-    for source in SOURCES {
-        for family in source.families {
-            let labels: BTreeSet<_> = source.labels.iter().chain(family.labels).copied().collect();
+    for exporter in EXPORTERS {
+        for family in exporter.families {
+            let labels: BTreeSet<_> = exporter.labels.iter().chain(family.labels).copied().collect();
             let name = family.full_name();
             if family.kind == FamilyKind::Histogram {
                 for part in ["_bucket", "_sum", "_count"] {

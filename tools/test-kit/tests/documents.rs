@@ -9,7 +9,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use perfrun_contract::metric::Metric;
+use perfrun_contract::{
+    metric::Metric,
+    metrics::{node, process},
+};
 use perfrun_test_kit::pictures::LIMIT;
 use strum::VariantNames;
 
@@ -425,6 +428,16 @@ fn the_page_of_formulas_has_every_metric() {
     let metrics = Metric::VARIANTS.iter().filter(|name| **name != "newer");
     let missing: Vec<_> = metrics.filter(|name| !quoted.contains(*name)).collect();
     assert!(missing.is_empty(), "docs/formulas.md lacks {missing:?}");
+}
+
+#[test]
+fn the_go_node_explains_its_metrics_as_the_rust_node_does() {
+    let path = "node-image/go-libp2p/internal/metrics/metrics.go";
+    let code = fs::read_to_string(Repository::read().root.join(path)).unwrap();
+    for family in [node::ALL, process::ALL].concat() {
+        let help = format!("\"{}\"", family.help);
+        assert!(code.contains(&help), "{path} lacks {help} of {}", family.name);
+    }
 }
 
 /// What a checklist says of the files that one more thing of a kind touches, such as a workload.

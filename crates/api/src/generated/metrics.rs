@@ -1,6 +1,6 @@
 //! The page of metrics.
 
-use perfrun_contract::metrics::SOURCES;
+use perfrun_contract::metrics::EXPORTERS;
 
 /// All families, grouped by the program that exports them.
 pub(super) fn page() -> String {
@@ -15,17 +15,17 @@ pub(super) fn page() -> String {
          `relay` or `link`. A histogram has the series `_bucket`, `_sum` and `_count`. Nodes also export the metrics\n\
          of libp2p as `perfrun_libp2p_…`; their names are libp2p's and may change with it.\n",
     );
-    for source in SOURCES {
+    for exporter in EXPORTERS {
         let code = |labels: &[&str]| {
             let quoted: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
             quoted.join(", ")
         };
-        page += &format!("\n## {}\n\n", source.who);
-        if !source.labels.is_empty() {
-            page += &format!("All of them have the labels {}.\n\n", code(source.labels));
+        page += &format!("\n## {}\n\n", exporter.who);
+        if !exporter.labels.is_empty() {
+            page += &format!("All of them have the labels {}.\n\n", code(exporter.labels));
         }
         page += "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
-        for family in source.families {
+        for family in exporter.families {
             page += &format!(
                 "| `{}` | {} | {} | {} | {} |\n",
                 family.full_name(),

@@ -64,12 +64,12 @@ func New(labels map[string]string) *Metrics {
 		stack:       labelled,
 		payload:     counter("payload_bytes_total", "Payload handed to the stack (direction=sent) or taken from it (received)", "direction"),
 		connections: counter("connections_total", "Connections established"),
-		streams:     counter("streams_total", "Streams opened"),
-		operations:  counter("operations_total", "Opens, handshakes and round trips that clients completed"),
-		failures:    counter("operation_failures_total", "Opens, handshakes and round trips that failed"),
+		streams:     counter("streams_total", "Streams opened or accepted; at a relay, circuits"),
+		operations:  counter("operations_total", "Opens, handshakes, round trips, transfers from a source and messages that clients completed, and lines of an echo that servers returned"),
+		failures:    counter("operation_failures_total", "Dials, opens, handshakes, round trips, transfers from a source and lines of an echo that failed in a trial that continued; at a server also lost ends of streams and refused reservations, at a relay requests that it refused"),
 		trials:      counter("trials_total", "Trials ended, by outcome: Completed, or the reason of the failure", "outcome"),
-		handshake:   histogram("handshake", "Time from the dial to the end of the phase; added when a trial ends", buckets, "phase"),
-		open:        histogram("substream_open", "Request until a substream was open; added when a trial ends", buckets),
+		handshake:   histogram("handshake", "Time from the dial to the end of the phase: transport (connected), relay (connected with the relay), established (secured and multiplexed) or first_byte (a byte came back). Phase reservation, of a source: time from the connection with its relay until the relay granted the reservation. Added when a trial ends", buckets, "phase"),
+		open:        histogram("substream_open", "Request until a substream was open, in a burst from before the first request; added when a trial ends", buckets),
 		roundTrip:   histogram("round_trip", "Application round trip; added when a trial ends", buckets),
 		transfer:    histogram("transfer", "Stream open until all of a transfer from a source was read; added when a trial ends", transferBuckets),
 		echoing:     gauge("echoing_streams", "Streams that completed a round trip in the last sample interval of an echo; 0 between trials"),
@@ -190,10 +190,10 @@ var (
 	cpu         = prometheus.NewDesc("perfrun_process_cpu_seconds_total", "CPU time of the process, mode=user or system", []string{"mode"}, nil)
 	switches    = prometheus.NewDesc("perfrun_process_context_switches_total", "Context switches of the process, voluntary (it waited) or involuntary (it was pre-empted)", []string{"kind"}, nil)
 	resident    = prometheus.NewDesc("perfrun_process_resident_memory_bytes", "Resident memory of the process", nil, nil)
-	allocated   = prometheus.NewDesc("perfrun_process_allocated_memory_bytes", "Memory of the heap's objects", nil, nil)
-	throttled   = prometheus.NewDesc("perfrun_cgroup_throttled_seconds_total", "Time for which the control group held the process back", nil, nil)
+	allocated   = prometheus.NewDesc("perfrun_process_allocated_memory_bytes", "Memory that the process has allocated and not freed (in Go: objects of the heap that no collection has freed). It includes pages that were never written, which are not resident, and leaves out what the allocator keeps, which may be", nil, nil)
+	throttled   = prometheus.NewDesc("perfrun_cgroup_throttled_seconds_total", "Time for which the control group held the process back; absent where the kernel does not report it", nil, nil)
 	retransmits = prometheus.NewDesc("perfrun_tcp_retransmitted_segments_total", "TCP segments sent again in the network namespace of the process", nil, nil)
-	carried     = prometheus.NewDesc("perfrun_interface_bytes_total", "Bytes that the interfaces of the network namespace sent or received, loopback left out", []string{"direction"}, nil)
+	carried     = prometheus.NewDesc("perfrun_interface_bytes_total", "Bytes that the interfaces of the network namespace of the process sent or received (direction), headers and all, without loopback and the device of a link's emulator", []string{"direction"}, nil)
 )
 
 func (process) Describe(descs chan<- *prometheus.Desc) {

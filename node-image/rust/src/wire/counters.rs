@@ -22,11 +22,11 @@ pub struct Counters {
     pub received: AtomicU64,
     /// Connections established.
     pub connections: AtomicU64,
-    /// Streams opened.
+    /// Streams opened or accepted; at a relay, circuits.
     pub streams: AtomicU64,
-    /// Opens, handshakes and round trips that succeeded.
+    /// What [`OPERATIONS`](perfrun_contract::metrics::node::OPERATIONS) counts.
     pub operations: AtomicU64,
-    /// Dials, opens, handshakes, round trips and ends of streams that failed.
+    /// What [`FAILURES`](perfrun_contract::metrics::node::FAILURES) counts.
     pub failures: AtomicU64,
     /// [`Self::failures`] by reason, in the order of [`Reason::ALL`].
     pub errors: [AtomicU64; Reason::ALL.len()],
