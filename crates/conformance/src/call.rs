@@ -141,6 +141,18 @@ pub(crate) fn expect(answer: Result<Answer, String>, what: &str, status: u16) ->
     ))
 }
 
+/// Fails unless an answer has a status, and a problem as its body.
+pub(crate) fn expect_problem(answer: Result<Answer, String>, what: &str, status: u16) -> Result<(), String> {
+    let answer = expect(answer, what, status)?;
+    if answer.json()["message"].as_str().is_none_or(str::is_empty) {
+        let body = answer.body;
+        return Err(format!(
+            "{what}: the body must be a Problem with a message, not {body:?}"
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::unchunked;

@@ -67,7 +67,7 @@ pub async fn run(
         };
         checked(&one);
         // What a check left behind must not fail the next one.
-        nodes.clean().await?;
+        nodes.clean().await;
         done.push(one);
     }
     Ok(done)

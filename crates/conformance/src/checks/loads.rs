@@ -35,6 +35,10 @@ const OPENS: u32 = 5;
 /// Bytes of a transfer through a relay.
 const BYTES: u64 = 300_001;
 
+/// Messages, and the bytes of one.
+pub(super) const MESSAGES: u64 = 200;
+pub(super) const MESSAGE_BYTES: u64 = 100;
+
 /// Lines of an echo that a stream may have sent late on a busy machine.
 const LATE_LINES_MAX: f64 = 10.0;
 
@@ -151,8 +155,8 @@ pub(super) fn echo(pace: Pace) -> Parameters {
 pub(super) fn messages(mode: MessageMode, window: u32) -> Parameters {
     Parameters::Messages(Messages {
         mode,
-        message_bytes: ByteSize(100),
-        amount: Amount::Count(200),
+        message_bytes: ByteSize(MESSAGE_BYTES),
+        amount: Amount::Count(MESSAGES),
         window,
         rate: None,
         priority: false,

@@ -14,7 +14,7 @@ use strum::IntoEnumIterator;
 use super::{
     check_with,
     counts::{check_equal, check_streams_ended, check_value_count},
-    loads::{Load, check_counts, loads, longer, messages},
+    loads::{Load, MESSAGE_BYTES, MESSAGES, check_counts, loads, longer, messages},
     relays,
     support::TestedStack,
 };
@@ -107,8 +107,16 @@ async fn run_in_process(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPa
         outcome.measured.bytes_sent,
         served.bytes_received,
     )?;
-    check_equal("bytes sent", outcome.measured.bytes_sent, 200 * 100)?;
-    Ok(check_value_count(&outcome.measured, Distribution::OneWay, 200)?)
+    check_equal(
+        "bytes sent",
+        outcome.measured.bytes_sent,
+        MESSAGES * MESSAGE_BYTES,
+    )?;
+    Ok(check_value_count(
+        &outcome.measured,
+        Distribution::OneWay,
+        MESSAGES,
+    )?)
 }
 
 fn skipped(name: String, reason: &'static str) -> Check {
