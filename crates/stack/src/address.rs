@@ -9,7 +9,7 @@ use std::{
 use libp2p::{Multiaddr, multiaddr::Protocol};
 use perfrun_contract::matrix::Transport;
 
-use super::{CLOSE_TIMEOUT, Error};
+use super::{CLOSE_TIMEOUT, Error, error::describe};
 
 /// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`. An address in memory only has a
 /// port.
@@ -47,7 +47,7 @@ pub fn multiaddr_part(address: &str) -> &str {
         .map_or(address, |(multiaddr, _)| multiaddr)
 }
 
-/// The socket of an address of the raw stack, which has no peer id. The inverse of [`multiaddr`].
+/// The socket of an address of the raw stack, which has no peer id. The inverse of [`socket_address`].
 pub(crate) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
     let refuse = |reason: &str| Error::address(address, reason);
     let parsed = parse(address)?;
@@ -93,7 +93,7 @@ pub(super) async fn until_free(transport: Transport, listen: (IpAddr, u16)) {
     };
     if tokio::time::timeout(CLOSE_TIMEOUT, free).await.is_err() {
         tracing::warn!(
-            address = text(transport, listen),
+            address = socket_address(transport, listen.into()),
             "port is still in use after its host closed"
         );
     }
@@ -110,17 +110,12 @@ fn bind(transport: Transport, socket: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// The address of a listener, for messages.
-pub(super) fn text(transport: Transport, listen: (IpAddr, u16)) -> String {
-    multiaddr(transport, listen.into()).to_string()
-}
-
 /// What makes an error of the operating system that of a listener.
 pub(super) fn cannot_listen(
     transport: Transport,
     listen: impl Into<SocketAddr>,
 ) -> impl Fn(io::Error) -> Error {
-    let address = multiaddr(transport, listen.into()).to_string();
+    let address = socket_address(transport, listen.into());
     move |error| Error::Listen {
         address: address.clone(),
         reason: describe(&error),
@@ -135,17 +130,6 @@ pub(super) fn port(address: &Multiaddr) -> Option<u16> {
     })
 }
 
-/// An error and its sources in one line. Stacks hide the operating system's error several levels deep.
-pub(super) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
-    let words = anyhow::Chain::new(error).map(ToString::to_string);
-    // Some repeat their source.
-    let text = words.reduce(|text, words| match text.contains(&words) {
-        true => text,
-        false => format!("{text}: {words}"),
-    });
-    text.unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,7 +139,7 @@ mod tests {
         for transport in [Transport::Tcp, Transport::QuicV1] {
             for given in ["127.0.0.1:4001", "[::1]:4002"] {
                 let given: SocketAddr = given.parse().expect("a socket address");
-                let text = multiaddr(transport, given).to_string();
+                let text = socket_address(transport, given);
                 assert_eq!(socket(transport, &text).expect("its own text"), given);
             }
         }

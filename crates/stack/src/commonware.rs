@@ -58,7 +58,10 @@ use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Keys,
     Reservation, accept, interfaces, tasks::Tasks,
 };
-use crate::messenger::{BoxMessenger, Broadcaster, Message};
+use crate::{
+    error::describe,
+    messenger::{BoxMessenger, Broadcaster, Message},
+};
 
 /// Time between the greetings of a dialler.
 const GREETING_INTERVAL: Duration = Duration::from_millis(10);
@@ -411,7 +414,7 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
                 shared.clocks
             ));
         }
-        Err(error) => return Err(super::address::describe(&error)),
+        Err(error) => return Err(describe(&error)),
     };
     let began = Instant::now();
     let key = peer.key;

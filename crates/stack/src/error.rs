@@ -79,6 +79,17 @@ impl Error {
     }
 }
 
+/// An error and its sources in one line. Stacks hide the operating system's error several levels deep.
+pub(crate) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
+    let words = anyhow::Chain::new(error).map(ToString::to_string);
+    // Some repeat their source.
+    let text = words.reduce(|text, words| match text.contains(&words) {
+        true => text,
+        false => format!("{text}: {words}"),
+    });
+    text.unwrap_or_default()
+}
+
 #[cfg(not(feature = "webrtc"))]
 impl Error {
     pub(crate) fn without_webrtc(stack: Stack) -> Self {

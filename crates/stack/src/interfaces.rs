@@ -19,7 +19,7 @@ pub(super) fn dialable(transport: Transport, bound: SocketAddr) -> io::Result<Ve
     };
     Ok(ips
         .into_iter()
-        .map(|ip| address::multiaddr(transport, SocketAddr::new(ip, bound.port())).to_string())
+        .map(|ip| address::socket_address(transport, SocketAddr::new(ip, bound.port())))
         .collect())
 }
 

@@ -52,7 +52,10 @@ use super::{
     OPEN_TIMEOUT, PingTarget, Relaying, Reservation, address, congestion,
     tasks::{self, Tasks},
 };
-use crate::messenger::{BoxMessenger, Broadcaster};
+use crate::{
+    error::describe,
+    messenger::{BoxMessenger, Broadcaster},
+};
 
 /// Interfaces report their addresses one by one. After this time without another address, all have reported.
 const ADDRESSES_SETTLE_TIME: Duration = Duration::from_millis(100);
@@ -75,8 +78,8 @@ pub(super) async fn start(
     let clock = transport::DialClock::default();
     let carrier = transport::build(config.transport, &keypair, limits, &congestion::Tcp::of(&config))?;
     let (commands, requests) = mpsc::unbounded_channel();
+    let pings = config.relaying != Relaying::No;
     let swarm_setup = SwarmSetup {
-        pings: config.relaying != Relaying::No,
         config,
         limits,
         clock,
@@ -84,7 +87,7 @@ pub(super) async fn start(
         tasks: tasks.clone(),
     };
     let (transport, local) = (swarm_setup.config.transport, keypair.public().to_peer_id());
-    let behaviour = Behaviour::new(transport, protocol, swarm_setup.pings, inbound);
+    let behaviour = Behaviour::new(transport, protocol, pings, inbound);
     let gossips = gossiped(&swarm_setup.config).is_some();
     let (addresses, listening) = match swarm_setup.config.relaying {
         Relaying::No => match gossiped(&swarm_setup.config) {
@@ -130,7 +133,6 @@ fn gossiped(config: &HostConfig) -> Option<Messages> {
 /// What a swarm needs besides its transport and behaviour.
 struct SwarmSetup {
     config: HostConfig,
-    pings: bool,
     limits: Limits,
     clock: transport::DialClock,
     requests: mpsc::UnboundedReceiver<Command>,
@@ -452,13 +454,13 @@ async fn listen<B: StreamHost>(
     listen: (IpAddr, u16),
 ) -> Result<(ListenerId, Vec<Multiaddr>), Error> {
     let failed = |reason: String| Error::Listen {
-        address: address::text(transport, listen),
+        address: address::socket_address(transport, listen.into()),
         reason,
     };
     address::check_free(transport, listen)?;
     let id = swarm
         .listen_on(address::multiaddr(transport, listen.into()))
-        .map_err(|error| failed(address::describe(&error)))?;
+        .map_err(|error| failed(describe(&error)))?;
     let mut addresses = Vec::new();
     let mut patience = DIAL_TIMEOUT;
     loop {
@@ -476,7 +478,7 @@ async fn listen<B: StreamHost>(
                     reason: Err(error), ..
                 },
             ) => {
-                return Err(failed(address::describe(&error)));
+                return Err(failed(describe(&error)));
             }
             // A peer may connect before the last address is reported.
             Ok(_) => {}
@@ -487,5 +489,5 @@ async fn listen<B: StreamHost>(
 }
 
 fn setup(error: impl std::error::Error + 'static) -> Error {
-    Error::setup(Stack::Libp2p, address::describe(&error))
+    Error::setup(Stack::Libp2p, describe(&error))
 }

@@ -46,7 +46,7 @@ use super::{
     tasks::{self, Tasks},
     with_spare,
 };
-use crate::messenger::BoxMessenger;
+use crate::{error::describe, messenger::BoxMessenger};
 
 const YAMUX_STREAMS_DEFAULT: usize = 512;
 const YAMUX_WINDOWS_DEFAULT: usize = 1 << 30;
@@ -401,7 +401,7 @@ fn translate(address: &Multiaddr) -> Result<LiteMultiaddr, Error> {
 }
 
 fn setup(error: ::litep2p::Error) -> Error {
-    Error::setup(Stack::Litep2p, address::describe(&error))
+    Error::setup(Stack::Litep2p, describe(&error))
 }
 
 #[cfg(test)]

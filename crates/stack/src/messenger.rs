@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use perfrun_contract::parameters::Messages;
+use perfrun_contract::{limits::MESSAGE_MIN, parameters::Messages};
 use tokio_util::bytes::BufMut;
 
 /// A message: its sequence number, its stamp if it is long enough, both big-endian in eight bytes, and zeros
@@ -23,7 +23,7 @@ pub struct Message {
 
 impl Message {
     /// Bytes of a message that has nothing but its number.
-    pub const LEAST: usize = 8;
+    pub const LEAST: usize = MESSAGE_MIN.0 as usize;
 
     /// Fewest bytes of a message with a stamp.
     pub const STAMPED: usize = Messages::STAMPED.0 as usize;

@@ -31,7 +31,7 @@ use super::{
     handshake::{NAMESPACE, Upgrader},
     metrics::Counts,
 };
-use crate::{CLOSE_TIMEOUT, StackMetrics, address};
+use crate::{CLOSE_TIMEOUT, StackMetrics, error::describe};
 
 /// commonware's own default, fixed here so that a new default does not change results.
 const WORKERS: usize = 2;
@@ -149,7 +149,7 @@ impl Runtime {
     }
 
     pub(super) async fn start(totals: Arc<StackMetrics>) -> Result<Self, String> {
-        let storage = storage().map_err(|error| address::describe(&error))?;
+        let storage = storage().map_err(|error| describe(&error))?;
         let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
         let (ready, started) = oneshot::channel();
         let (stop_requested, ended) = (stop.clone(), stopped.clone().drop_guard());
@@ -172,7 +172,7 @@ impl Runtime {
         };
         let stop = stop.drop_guard();
         let thread = thread::Builder::new().name("commonware".to_owned());
-        thread.spawn(run).map_err(|error| address::describe(&error))?;
+        thread.spawn(run).map_err(|error| describe(&error))?;
         let (context, handle) = started.await.map_err(|_| NOT_STARTED.to_owned())?;
         Ok(Self {
             metered: Metered { context, totals },

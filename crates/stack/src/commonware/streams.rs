@@ -37,11 +37,8 @@ use super::{
 };
 use crate::{
     CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, IDLE_TIMEOUT, Inbound, Reservation,
-    address::{cannot_listen, describe},
-    interfaces,
-    stream_per_connection::StreamPerConnection,
-    tasks::Tasks,
-    within,
+    address::cannot_listen, error::describe, interfaces, stream_per_connection::StreamPerConnection,
+    tasks::Tasks, within,
 };
 
 /// Starts a host that makes connections with `upgrader`.

@@ -25,7 +25,7 @@ use super::{
     command::{Command, Failure},
     transport::{Connected, DialClock},
 };
-use crate::{StackMetrics, address};
+use crate::{StackMetrics, address, error::describe};
 
 pub(super) struct Driver<B: StreamHost> {
     swarm: Swarm<B>,
@@ -248,7 +248,7 @@ fn dial_failure(error: &DialError) -> Failure {
 
 fn failure<E: Error + 'static>(error: &E) -> Failure {
     Failure {
-        reason: address::describe(error),
+        reason: describe(error),
         refused: refusal(error),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, hash_map::Entry};
 use litep2p::{Litep2p, Litep2pEvent, PeerId, types::multiaddr::Multiaddr};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::address::describe;
+use crate::error::describe;
 
 /// A dial. The protocol sees the connection and reports success; this task reports failures.
 pub(super) struct Dial {

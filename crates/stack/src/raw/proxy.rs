@@ -166,11 +166,11 @@ impl Host for Proxy {
     }
 
     async fn dial(&self, _: &str) -> Result<Box<dyn Connection>, Error> {
-        Err(Error::unsupported(Stack::Raw, "dial as a proxy"))
+        Err(Error::unsupported(Stack::Raw, "dials of a proxy"))
     }
 
     async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
-        Err(Error::unsupported(Stack::Raw, "reserve as a proxy"))
+        Err(Error::unsupported(Stack::Raw, "reservations of a proxy"))
     }
 
     async fn close(self: Box<Self>) {

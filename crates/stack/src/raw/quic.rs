@@ -17,8 +17,8 @@ use tokio_util::sync::DropGuard;
 
 use crate::{
     BoxStream, CLOSE_TIMEOUT, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig,
-    Inbound, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, interfaces, tasks::Tasks,
-    with_spare, within,
+    Inbound, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, error::describe, interfaces,
+    tasks::Tasks, with_spare, within,
 };
 
 /// The value of libp2p-quic, raised when a run needs more streams.
@@ -159,8 +159,8 @@ impl Host for Quic {
             Endpoint::client(SocketAddr::new(local, 0)).map_err(|error| failed(error.to_string()))?;
         let connecting = endpoint
             .connect_with(self.client.clone(), peer, SERVER_NAME)
-            .map_err(|error| failed(address::describe(&error)))?;
-        let connecting = connecting.map_err(|error| address::describe(&error));
+            .map_err(|error| failed(describe(&error)))?;
+        let connecting = connecting.map_err(|error| describe(&error));
         let connection = within(DIAL_TIMEOUT, connecting).await.map_err(failed)?;
         let phases = DialPhases::of(started.elapsed());
         congestion::note_quic(&self.congestion, &connection);
@@ -199,7 +199,7 @@ impl Connection for Dialled {
     /// Returns before the peer notices the stream, which it does with the first bytes.
     async fn open(&self) -> Result<BoxStream, Error> {
         let opening = self.connection.open_bi();
-        let opening = opening.map_err(|error| address::describe(&error));
+        let opening = opening.map_err(|error| describe(&error));
         let (send, receive) = within(OPEN_TIMEOUT, opening).await.map_err(Error::Open)?;
         Ok(Box::new(tokio::io::join(receive, send)))
     }
@@ -223,5 +223,5 @@ async fn close(endpoint: &Endpoint) {
 }
 
 fn setup(error: impl std::error::Error + 'static) -> Error {
-    Error::setup(Stack::Raw, address::describe(&error))
+    Error::setup(Stack::Raw, describe(&error))
 }
