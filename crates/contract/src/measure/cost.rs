@@ -2,7 +2,7 @@
 
 use super::{
     Metrics,
-    ends::{Ends, per_second, sum},
+    ends::{Ends, quotient, sum},
 };
 use crate::{
     distribution::Distribution,
@@ -29,7 +29,7 @@ pub(super) fn metrics(ends: &Ends<'_>, payload: u64) -> Metrics {
     ] {
         let busiest = nodes
             .iter()
-            .filter_map(|&node| per_second(cpu(&[node]), node.samples.last()?.at_seconds))
+            .filter_map(|&node| quotient(cpu(&[node]), node.samples.last()?.at_seconds))
             .reduce(f64::max);
         metrics.extend(busiest.map(|cores| (metric, cores)));
     }
@@ -129,5 +129,5 @@ fn allocated_per_stream(node: &Measured) -> Option<f64> {
     let least = samples.clone().map(|(_, allocated)| allocated).min()?;
     let with_all = samples.filter(|(active, _)| *active == streams);
     let most = with_all.map(|(_, allocated)| allocated).max()?;
-    per_second((most - least) as f64, streams as f64)
+    quotient((most - least) as f64, streams as f64)
 }

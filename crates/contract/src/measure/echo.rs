@@ -2,7 +2,7 @@
 
 use super::{
     Measure, Metrics,
-    ends::{Ends, per_second},
+    ends::{Ends, quotient},
     ping,
 };
 use crate::{
@@ -27,13 +27,13 @@ impl Measure for Echo {
             .iter()
             .map(|client| {
                 let plateau = client.plateau?;
-                per_second(plateau.round_trips as f64, plateau.seconds)
+                quotient(plateau.round_trips as f64, plateau.seconds)
             })
             .collect();
         if let Some(achieved) = rates.map(|rates| rates.iter().sum::<f64>()) {
             let nominal = self.nominal_rate() * ends.clients.len() as f64;
             metrics.insert(Metric::RoundTripsPerSecond, achieved);
-            metrics.extend(per_second(achieved, nominal).map(|share| (Metric::AchievedShare, share)));
+            metrics.extend(quotient(achieved, nominal).map(|share| (Metric::AchievedShare, share)));
         }
         let fewest: Option<Vec<u64>> = ends.clients.iter().map(|client| fewest_echoing(client)).collect();
         metrics.extend(fewest.map(|all| (Metric::EchoingStreams, all.iter().sum::<u64>() as f64)));

@@ -159,12 +159,12 @@ pub(super) fn receiver_rate(transfers: &[Transfer], least: u64) -> Option<f64> {
     let seconds = transfers
         .iter()
         .filter_map(|transfer| transfer.first_to_last_seconds);
-    per_second(after_first as f64 * 8.0, seconds.fold(0.0, f64::max))
+    quotient(after_first as f64 * 8.0, seconds.fold(0.0, f64::max))
 }
 
 /// The rate that the published tools print, in bit/s.
 pub(super) fn sender_rate(transfers: &[Transfer]) -> Option<f64> {
-    per_second(bytes(transfers) as f64 * 8.0, longest(transfers)?)
+    quotient(bytes(transfers) as f64 * 8.0, longest(transfers)?)
 }
 
 /// The duration of the longest transfer, in seconds.
@@ -172,9 +172,10 @@ pub(super) fn longest(transfers: &[Transfer]) -> Option<f64> {
     transfers.iter().map(|transfer| transfer.seconds).reduce(f64::max)
 }
 
-/// An amount divided by a time. `None` without time: infinity is not a measurement, and JSON cannot hold it.
-pub(super) fn per_second(amount: f64, seconds: f64) -> Option<f64> {
-    (seconds > 0.0).then(|| amount / seconds)
+/// An amount divided by a time or a number. `None` if that is zero: infinity is not a measurement, and JSON
+/// cannot hold it.
+pub(super) fn quotient(amount: f64, divisor: f64) -> Option<f64> {
+    (divisor > 0.0).then(|| amount / divisor)
 }
 
 /// Operations that a percentile must leave above it. Of fewer, it depends on one or two of them: the 99th of

@@ -2,7 +2,7 @@
 
 use super::{
     Measure, Metrics,
-    ends::{Ends, median, per_second, percentile},
+    ends::{Ends, median, percentile, quotient},
 };
 use crate::{distribution::Distribution, metric::Metric, parameters::Handshakes};
 
@@ -19,7 +19,7 @@ impl Measure for Handshakes {
         if let Some(phase) = ends.merged(Distribution::HandshakeFirstByte) {
             metrics.insert(Metric::HandshakeFirstByteP50, median(&phase));
             metrics.extend(percentile(&phase, 99).map(|time| (Metric::HandshakeFirstByteP99, time)));
-            let rate = per_second(phase.len() as f64, ends.slowest());
+            let rate = quotient(phase.len() as f64, ends.slowest());
             metrics.extend(rate.map(|rate| (Metric::HandshakesPerSecond, rate)));
         }
         metrics

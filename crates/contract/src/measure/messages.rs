@@ -2,7 +2,7 @@
 
 use super::{
     Measure, Metrics, cost,
-    ends::{Ends, bytes, distribution, longest, merged, per_second, receiver_rate},
+    ends::{Ends, bytes, distribution, longest, merged, quotient, receiver_rate},
 };
 use crate::{
     distribution::Distribution,
@@ -22,7 +22,7 @@ impl Measure for Messages {
         let messages = count(&arrived);
         // All clients together take as long as the slowest one, from its first message to its last
         // acknowledgement.
-        let rate = longest(&sent).and_then(|seconds| per_second(messages, seconds));
+        let rate = longest(&sent).and_then(|seconds| quotient(messages, seconds));
         metrics.extend(rate.map(|rate| (Metric::MessagesPerSecond, rate)));
         let nominal = self
             .rate

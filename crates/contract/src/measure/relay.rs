@@ -2,7 +2,7 @@
 
 use super::{
     Measure, Metrics, cost,
-    ends::{Ends, bytes, longest, max, median, per_second, receiver_rate, sum},
+    ends::{Ends, bytes, longest, max, median, quotient, receiver_rate, sum},
 };
 use crate::{distribution::Distribution, metric::Metric, node::BYTES_FOR_A_RATE_MIN, parameters::Relay};
 
@@ -27,7 +27,7 @@ impl Measure for Relay {
         }
         if !ends.relays.is_empty() {
             // A relay is idle before and after the transfer.
-            let cores = per_second(cost::cpu(&ends.relays), longest(&downloads).unwrap_or_default());
+            let cores = quotient(cost::cpu(&ends.relays), longest(&downloads).unwrap_or_default());
             metrics.extend(cores.map(|cores| (Metric::RelayCpu, cores)));
         }
         metrics

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     Measure, Metrics,
-    ends::{Ends, max, median, per_second, percentile, sum},
+    ends::{Ends, max, median, percentile, quotient, sum},
     relay,
 };
 use crate::{
@@ -56,5 +56,5 @@ fn rate_on(plateau: &Range<f64>, samples: &[Sample], value: fn(&Sample) -> f64) 
     let (sum, seconds) = on_plateau.fold((0.0, 0.0), |(sum, seconds), sample| {
         (sum + value(sample), seconds + sample.interval_seconds)
     });
-    per_second(sum, seconds)
+    quotient(sum, seconds)
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Measure, Metrics,
-    ends::{Ends, distribution, max, mean, per_second},
+    ends::{Ends, distribution, max, mean, quotient},
 };
 use crate::{distribution::Distribution, metric::Metric, parameters::Substreams, workload::OpenMode};
 
@@ -18,7 +18,7 @@ impl Measure for Substreams {
                 // all of them.
                 OpenMode::Paced => ends.slowest(),
             };
-            let rate = per_second(open.len() as f64, seconds);
+            let rate = quotient(open.len() as f64, seconds);
             metrics.extend(rate.map(|rate| (Metric::OpensPerSecond, rate)));
         }
         let compat = ends.merged(Distribution::OpenCompat);
