@@ -11,8 +11,8 @@ use thiserror::Error;
 
 /// A number of bytes.
 ///
-/// Reads Kubernetes quantities without a fraction (`1024`, `1Ki`, `5M`); writes the largest binary suffix
-/// that loses nothing (`1Ki`, `1500`).
+/// Reads Kubernetes quantities without a fraction (`1024`, `1Ki`, `5M`); writes the shortest form that loses
+/// nothing (`1Ki`, `5M`, `1500`).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ByteSize(pub u64);
 

@@ -101,7 +101,7 @@ impl Usage {
         self.throttled
     }
 
-    /// Bytes that interfaces except loopback sent and received.
+    /// Bytes that interfaces sent and received, without loopback and the emulator's device.
     pub fn interfaces(&self) -> Option<[(&'static str, u64); 2]> {
         let InterfaceBytes { received, sent } = self.interfaces?;
         Some([("sent", sent), ("received", received)])
@@ -312,7 +312,8 @@ fn retransmits() -> Option<u64> {
     )
 }
 
-/// Bytes that the interfaces of the network namespace except loopback have received and sent.
+/// Bytes that the interfaces of the network namespace have received and sent, without loopback and the
+/// emulator's device.
 pub fn interfaces() -> Option<InterfaceBytes> {
     parse_interfaces(&fs::read_to_string("/proc/self/net/dev").ok()?)
 }

@@ -10,8 +10,10 @@ use perfrun_stack as stack;
 
 /// Most identities of a node: its peers, times their connections in flight.
 const HOSTS_MAX: u64 = 16_384;
+
 /// Longest label of a metric, in bytes.
 const LABEL_MAX: usize = 512;
+
 /// Checks a request, and returns its stack. The error says what must be true of the request.
 pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
     let stack = stack::named(&request.stack).ok_or_else(|| {

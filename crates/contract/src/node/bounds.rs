@@ -35,7 +35,7 @@ pub const STACKS_MAX: usize = 16;
 pub const WORDS_MAX: usize = 512;
 
 impl Info {
-    /// What the node says of itself.
+    /// What the node says of itself, if it is within the bounds.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Name of the stack that this node speaks.
+// Stack that this node speaks.
 const Stack = "go-libp2p"
 
 // Protocols on streams.

@@ -212,7 +212,8 @@ func retransmits(snmp string) *uint64 {
 	return nil
 }
 
-// interfaces sums the bytes that interfaces received and sent, loopback left out. nil if there are no others.
+// interfaces sums the bytes that interfaces received and sent, without loopback and the emulator's device.
+// nil if there are no others.
 func interfaces(dev string) (received, sent *uint64) {
 	for line := range strings.Lines(dev) {
 		name, numbers, found := strings.Cut(line, ":")

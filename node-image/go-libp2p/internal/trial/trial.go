@@ -28,7 +28,6 @@ type Trial struct {
 	observer      *observe.Observer
 	measurements  *workload.Measurements
 	cancel        context.CancelCauseFunc
-	begun         time.Time
 	start, finish chan struct{}
 
 	mutex     sync.Mutex

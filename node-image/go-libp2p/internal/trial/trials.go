@@ -15,7 +15,7 @@ import (
 	"perfrun/node-go/internal/workload"
 )
 
-// mostRecords of ended trials that nobody has collected or forgotten.
+// mostRecords of trials. Those that have ended count until somebody deletes them.
 const mostRecords = 1024
 
 // Errors of Put.
@@ -87,7 +87,7 @@ func (t *Trials) begin(id string, request *contract.TrialRequest, raw any) *Tria
 	ctx, cancel := context.WithCancelCause(t.stopping)
 	labelled := t.metrics.Trial(request)
 	trial := &Trial{
-		id: id, request: request, raw: raw, metrics: labelled, cancel: cancel, begun: time.Now(),
+		id: id, request: request, raw: raw, metrics: labelled, cancel: cancel,
 		observer: observe.New(labelled, workload.SamplingOf(&request.Parameters)), measurements: &workload.Measurements{},
 		start: make(chan struct{}), finish: make(chan struct{}), changed: make(chan struct{}),
 		state: contract.Preparing,

@@ -23,11 +23,11 @@ use crate::{
 pub(crate) struct Metrics {
     pub(crate) scrapes: Arc<Scrapes>,
     registry: Mutex<Registry>,
-    round_trip: Family<Quantile, RatioGauge>,
-    lost: Family<Direction, RatioGauge>,
+    round_trip: Family<Quantile, FloatGauge>,
+    lost: Family<Direction, FloatGauge>,
 }
 
-type RatioGauge = Gauge<f64, AtomicU64>;
+type FloatGauge = Gauge<f64, AtomicU64>;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct Quantile {

@@ -274,12 +274,12 @@ struct DirectionResult {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Substreams {
-    pub r#type: &'static str,
+    pub(crate) r#type: &'static str,
     pub(crate) substreams: u32,
     pub(crate) failures: u64,
     pub(crate) mean_seconds: Option<f64>,
-    pub p50_seconds: Option<f64>,
-    pub p99_seconds: Option<f64>,
+    pub(crate) p50_seconds: Option<f64>,
+    pub(crate) p99_seconds: Option<f64>,
     pub(crate) max_seconds: Option<f64>,
     pub(crate) mean_compat_seconds: Option<f64>,
     #[serde(skip)]
