@@ -84,10 +84,8 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::{Negotiation, Protocol, Stack},
+        matrix::{Protocol, Stack},
         parameters::{Bandwidth, Handshakes, Parameters},
-        quantity::ByteSize,
-        workload::Timing,
     };
     use perfrun_test_kit::records;
 
@@ -96,13 +94,8 @@ mod tests {
     #[test]
     fn the_progress_of_a_transfer_of_known_size_is_its_share_of_bytes() {
         let both = cell(Parameters::Bandwidth(Bandwidth {
-            protocol: Protocol::Perf,
-            direction: Direction::Both,
-            amount: Amount::Count(100),
             streams: 5,
-            chunk_bytes: ByteSize(10),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
+            ..Bandwidth::new(Protocol::Perf, Direction::Both, Amount::Count(100))
         }));
         // 2 clients of 3 peers, 5 streams each, 100 bytes each way.
         assert_eq!(fraction(&both, 1500, 9.0), Some(0.25));

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::{Comparison, Finding},
-    matrix::{IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    matrix::{IpFamily, Protocol, Stack, StackName, StackSettings, Transport},
     metric::Metric,
     node::{Info, Reason},
     parameters::{Amount, Bandwidth, Parameters},
     plan::{Cell, Names, Plan, Trial},
     quantity::ByteSize,
     record::{TrialFailure, TrialRecord},
-    workload::{Direction, Timing},
+    workload::Direction,
 };
 
 /// A plan of these trials, without nodes and cells.
@@ -63,13 +63,8 @@ pub fn cell(client: Stack, server: Stack, parameters: Parameters) -> Cell {
 /// A cell of uploads of a second, between a client and a server of one stack.
 pub fn upload_cell(stack: Stack, name: &str, transport: Transport) -> Cell {
     let upload = Parameters::Bandwidth(Bandwidth {
-        protocol: Protocol::Perf,
-        direction: Direction::Upload,
-        amount: Amount::Seconds(1.0),
-        streams: 1,
         chunk_bytes: ByteSize(1 << 16),
-        timing: Timing::Strict,
-        negotiation: Negotiation::V1,
+        ..Bandwidth::new(Protocol::Perf, Direction::Upload, Amount::Seconds(1.0))
     });
     Cell {
         id: format!("{name}.{name}.{transport}.upload-1s"),

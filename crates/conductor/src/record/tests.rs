@@ -1,12 +1,12 @@
 //! Whole records from whole facts.
 
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, Stack},
+    matrix::{Identity, Protocol, Stack},
     metric::Metric,
     node::{Failure, Measured, Plateau, Resources, UdpBuffers},
     parameters::{Amount, Bandwidth, Echo, Pace, Parameters},
     quantity::ByteSize,
-    workload::{Direction, Timing},
+    workload::Direction,
 };
 use perfrun_test_kit::records;
 
@@ -369,15 +369,11 @@ fn caused_by(name: &str, reason: Reason) -> TrialFailure {
 
 /// 900 bytes up, by `clients` clients.
 fn cell(clients: u64) -> Cell {
-    let upload = Parameters::Bandwidth(Bandwidth {
-        protocol: Protocol::Perf,
-        direction: Direction::Upload,
-        amount: Amount::Count(900 / clients),
-        streams: 1,
-        chunk_bytes: ByteSize(1024),
-        timing: Timing::Strict,
-        negotiation: Negotiation::V1,
-    });
+    let upload = Parameters::Bandwidth(Bandwidth::new(
+        Protocol::Perf,
+        Direction::Upload,
+        Amount::Count(900 / clients),
+    ));
     Cell {
         clients: (0..clients).map(|i| format!("client-{i}")).collect(),
         ..records::cell(Stack::Litep2p, Stack::Libp2p, upload)

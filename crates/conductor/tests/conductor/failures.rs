@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use perfrun_contract::{
-    matrix::{Identity, IpFamily, Negotiation, Protocol, TcpCongestion, Transport},
+    matrix::{Identity, IpFamily, Protocol, TcpCongestion, Transport},
     node::{Reason, TrialState},
     parameters::{Amount, Bandwidth, Echo, Pace, Parameters},
     quantity::ByteSize,
     run::RunState,
-    workload::{Direction, Timing},
+    workload::Direction,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -172,15 +172,11 @@ async fn ends_that_count_differently_fail_the_trial() {
                 ..Script::default()
             },
         );
-    bench.plan.cells[0].parameters = Parameters::Bandwidth(Bandwidth {
-        protocol: Protocol::Perf,
-        direction: Direction::Upload,
-        amount: Amount::Count(100),
-        streams: 1,
-        chunk_bytes: ByteSize(10),
-        timing: Timing::Strict,
-        negotiation: Negotiation::V1,
-    });
+    bench.plan.cells[0].parameters = Parameters::Bandwidth(Bandwidth::new(
+        Protocol::Perf,
+        Direction::Upload,
+        Amount::Count(100),
+    ));
     let out = bench.run().await;
     assert_eq!(out.outline()[0], "c0.i0.a0 nobody CountMismatch");
 }

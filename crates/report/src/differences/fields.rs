@@ -99,10 +99,9 @@ pub(super) fn differing_fields(runs: &[Option<Fields>]) -> Vec<Option<String>> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::Negotiation,
         parameters::{Amount, Messages, Ping},
         quantity::ByteSize,
-        workload::{Direction, MessageMode, Timing},
+        workload::{Direction, MessageMode},
     };
     use serde_json::json;
 
@@ -110,13 +109,8 @@ mod tests {
 
     fn upload(protocol: Protocol, chunk_bytes: ByteSize) -> Fields {
         workload(&Parameters::Bandwidth(Bandwidth {
-            protocol,
-            direction: Direction::Upload,
-            amount: Amount::Count(1024),
-            streams: 1,
             chunk_bytes,
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
+            ..Bandwidth::new(protocol, Direction::Upload, Amount::Count(1024))
         }))
     }
 
