@@ -134,7 +134,9 @@ impl Drop for Kernel {
 
 fn start(folder: &Path, console: File) -> Result<Child> {
     let program = env::current_exe()?;
-    let kernel = Command::new(KERNEL)
+    // The kernel ends, with its processes, when this thread does: Ctrl-C does not reach its group.
+    let kernel = Command::new("setpriv")
+        .args(["--pdeathsig", "TERM", KERNEL])
         .args([
             "mem=768M",
             "root=none",

@@ -91,8 +91,7 @@ fn on_cluster(workspace: &Workspace, bench: &mut Command, kept: Option<&Benchmar
     )
 }
 
-/// The benchmark takes the place of this process, unless its output is kept. With `--keep`, a SIGTERM to this
-/// process alone does not reach the benchmark.
+/// The benchmark takes the place of this process, unless its output is kept.
 fn without_cluster(workspace: &Workspace, bench: &mut Command, kept: Option<&Benchmark>) -> Result<ExitCode> {
     match kept {
         Some(_) => measure(workspace, bench, kept),

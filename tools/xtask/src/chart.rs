@@ -204,9 +204,7 @@ impl Tools<'_> {
 }
 
 fn output(command: &mut Command) -> Result<HelmOutput> {
-    let output = command
-        .output()
-        .with_context(|| format!("failed to start `{}`", shell::line(command)))?;
+    let output = shell::printed_with_errors(command)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     let (printed, complained) = (text(&output.stdout), text(&output.stderr));
     Ok(match output.status.success() {

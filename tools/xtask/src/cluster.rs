@@ -5,11 +5,9 @@ use std::{
     ffi::OsString,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Arc, atomic::AtomicBool},
 };
 
-use anyhow::{Context, Result};
-use signal_hook::{consts::TERM_SIGNALS, flag};
+use anyhow::Result;
 
 use crate::{
     chart, install, lab, pinned, programs,
@@ -18,6 +16,9 @@ use crate::{
 
 /// Two nodes to measure between, and one that takes over pods when another node is lost.
 const NODES: &str = "3";
+
+/// The command that removes a lab, or what is left of it.
+const DOWN: &str = "down";
 
 /// Release and namespace of the operator. Tests rely on both names.
 const RELEASE: &str = "perfrun";
@@ -70,14 +71,6 @@ impl<'a> Cluster<'a> {
         nodes: &str,
         work: impl FnOnce(&Self) -> Result<T>,
     ) -> Result<T> {
-        // Ctrl-C ends the programs that this one waits for, but not this one, which has a lab to remove. A
-        // second Ctrl-C exits immediately.
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in TERM_SIGNALS {
-            flag::register_conditional_shutdown(*signal, 130, Arc::clone(&interrupted))
-                .and_then(|_| flag::register(*signal, Arc::clone(&interrupted)))
-                .context("failed to watch for Ctrl-C")?;
-        }
         let cluster = Self {
             workspace,
             lab,
@@ -85,7 +78,7 @@ impl<'a> Cluster<'a> {
             helms: pinned::helm(workspace)?,
         };
         // Removes what an interrupted run left.
-        cluster.down()?;
+        shell::succeed(&mut cluster.lab(DOWN))?;
         install::lab(workspace)?;
         let programs = programs::of_cluster(workspace)?;
         let mut up = cluster.lab(lab::UP);
@@ -95,7 +88,7 @@ impl<'a> Cluster<'a> {
         }
         shell::succeed(&mut up)?;
         let done = work(&cluster);
-        cluster.down()?;
+        shell::clean_up(&mut cluster.lab(DOWN))?;
         done
     }
 
@@ -123,10 +116,6 @@ impl<'a> Cluster<'a> {
             ),
             ("PERFRUN_E2E_LAB_PROGRAM", self.lab_program.as_path().into()),
         ])
-    }
-
-    fn down(&self) -> Result<()> {
-        shell::succeed(&mut self.lab("down"))
     }
 
     fn kubeconfig(&self) -> Result<PathBuf> {

@@ -8,6 +8,7 @@ mod bench;
 mod benchmark;
 mod build;
 mod chart;
+mod children;
 mod cluster;
 mod compiler;
 mod crds;
@@ -138,19 +139,18 @@ fn main() -> ExitCode {
         Some((StandIn::Timing, arguments)) => timed_tests::run(&arguments),
         None => run(Args::parse().command),
     };
-    match ended {
-        Ok(code) => code,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
-            {
-                eprintln!("error: {error:#}");
-            }
-            ExitCode::FAILURE
+    let code = ended.unwrap_or_else(|error| {
+        #[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
+        {
+            eprintln!("error: {error:#}");
         }
-    }
+        ExitCode::FAILURE
+    });
+    children::exit_code().unwrap_or(code)
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
+    children::stop_on_signals()?;
     let mut workspace = Workspace::locate()?;
     match command {
         Command::Demo => demo::run(&workspace),

@@ -218,23 +218,19 @@ impl Group {
 /// Runs a compiler. On a terminal it shows the elapsed time.
 fn compile(command: &mut Command, title: &str) -> Result<()> {
     let start = Instant::now();
-    let mut child = command.spawn().with_context(|| {
-        format!(
-            "failed to start `{}`; is Go installed and on PATH?",
-            shell::line(command)
-        )
-    })?;
     let is_watched = io::stdout().is_terminal();
-    let status = loop {
-        if let Some(status) = child.try_wait().context("failed to wait for go")? {
-            break status;
+    let status = shell::start(command)?.end(|mut child| {
+        loop {
+            if let Some(status) = child.try_wait().context("failed to wait for go")? {
+                return anyhow::Ok(status);
+            }
+            if is_watched {
+                print!("\r    {title:<45} {:>12}", step::short_text(start.elapsed()));
+                let _ = io::stdout().flush();
+            }
+            thread::sleep(Duration::from_millis(200));
         }
-        if is_watched {
-            print!("\r    {title:<45} {:>12}", step::short_text(start.elapsed()));
-            let _ = io::stdout().flush();
-        }
-        thread::sleep(Duration::from_millis(200));
-    };
+    })?;
     let end = if is_watched { "\r" } else { "" };
     println!("{end}    {title:<45} {:>12}", step::short_text(start.elapsed()));
     if !status.success() {

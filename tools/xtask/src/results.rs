@@ -5,7 +5,7 @@
 
 use std::{
     path::{self, Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Result, bail};
@@ -94,8 +94,7 @@ fn generate(workspace: &Workspace) -> Result<Generated> {
         .chain(["README.md".into()])
         .filter(|file| file.extension().is_some_and(|extension| extension == "md"));
     let mut fill = command(workspace, "documents");
-    fill.arg(generated.tree()).args(documents).stderr(Stdio::piped());
-    let filled = fill.output()?;
+    let filled = shell::printed_with_errors(fill.arg(generated.tree()).args(documents))?;
     // `cargo xtask test` repeats it in its summary.
     if !filled.status.success() {
         let problem = String::from_utf8_lossy(&filled.stderr);

@@ -7,12 +7,15 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
 };
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::files::create_folder;
+use crate::{
+    children::{self, NESTED, Started},
+    files::create_folder,
+};
 
 /// The variable that names the commit for programs to record.
 const COMMIT: &str = "PERFRUN_COMMIT";
@@ -110,7 +113,10 @@ impl Workspace {
     /// can wait for an answer.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(&self.root).stdin(Stdio::null());
+        command
+            .current_dir(&self.root)
+            .stdin(Stdio::null())
+            .env(NESTED, "1");
         for name in variables_of_this_package(env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
         {
             command.env_remove(name);
@@ -227,12 +233,27 @@ fn variables_of_this_package(names: impl IntoIterator<Item = String>) -> impl It
     })
 }
 
+/// Starts a command that this program waits for.
+pub(crate) fn start(command: &mut Command) -> Result<Started<'static>> {
+    children::start(command).map_err(|error| not_started(command, error))
+}
+
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus> {
-    command.status().map_err(|error| not_started(command, error))
+    start(command)?
+        .end(|mut child| child.wait())
+        .with_context(|| format!("failed to wait for `{}`", line(command)))
 }
 
 pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let status = status(command)?;
+    must_succeed(command, status)
+}
+
+/// Like [`succeed`], for a command that removes what others have left. It also runs after Ctrl-C, which does
+/// not stop it.
+pub(crate) fn clean_up(command: &mut Command) -> Result<()> {
+    let ended = command.process_group(0).status();
+    let status = ended.map_err(|error| not_started(command, error))?;
     must_succeed(command, status)
 }
 
@@ -252,30 +273,39 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 
 /// Returns what a command printed, and how it ended.
 pub(crate) fn printed(command: &mut Command) -> Result<(String, ExitStatus)> {
-    let started = command.stdout(Stdio::piped()).spawn();
-    let child = started.map_err(|error| not_started(command, error))?;
-    let output = child
-        .wait_with_output()
-        .with_context(|| format!("failed to read what `{}` prints", line(command)))?;
+    let output = read(command.stdout(Stdio::piped()))?;
     let text = String::from_utf8(output.stdout)
         .with_context(|| format!("`{}` printed something that is not text", line(command)))?;
     Ok((text, output.status))
 }
 
+/// Returns what a command printed, errors too, and how it ended.
+pub(crate) fn printed_with_errors(command: &mut Command) -> Result<Output> {
+    read(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// Reads from the pipes of a command until it has ended.
+fn read(command: &mut Command) -> Result<Output> {
+    start(command)?
+        .end(Child::wait_with_output)
+        .with_context(|| format!("failed to read what `{}` prints", line(command)))
+}
+
 /// Shows what a command prints, line by line, while it runs. Returns all of that, and how the command ended.
 /// If that cannot be read or shown, the command is killed.
 pub(crate) fn shown(command: &mut Command) -> Result<(String, ExitStatus)> {
-    let started = command.stdout(Stdio::piped()).spawn();
-    let mut child = started.map_err(|error| not_started(command, error))?;
-    let stdout = child.stdout.take().expect("stdout is a pipe");
+    let started = start(command.stdout(Stdio::piped()))?;
     let context = || format!("failed to show what `{}` prints", line(command));
-    let printed = show(stdout).with_context(context);
-    if printed.is_err() {
-        // Otherwise the command would run on, alone. If it has ended, there is nothing to kill.
-        child.kill().ok();
-    }
-    let status = child.wait().with_context(context)?;
-    Ok((printed?, status))
+    started.end(|mut child| {
+        let stdout = child.stdout.take().expect("stdout is a pipe");
+        let printed = show(stdout).with_context(context);
+        if printed.is_err() {
+            // Otherwise the command would run on, alone. If it has ended, there is nothing to kill.
+            child.kill().ok();
+        }
+        let status = child.wait().with_context(context)?;
+        Ok((printed?, status))
+    })
 }
 
 /// Shows lines as they arrive, and returns all of them.
@@ -294,11 +324,7 @@ fn show(from: impl Read) -> io::Result<String> {
 
 /// Whether the command runs and succeeds. Its output is discarded.
 pub(crate) fn works(command: &mut Command) -> bool {
-    command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+    status(command.stdout(Stdio::null()).stderr(Stdio::null())).is_ok_and(|status| status.success())
 }
 
 /// Replaces this process by `command`, with its exit code, signals and terminal. Returns only if that fails.
@@ -308,6 +334,9 @@ pub(crate) fn become_program(command: &mut Command) -> anyhow::Error {
 }
 
 fn not_started(command: &Command, error: io::Error) -> anyhow::Error {
+    if children::are_interrupted() {
+        return anyhow!("interrupted before `{}`", line(command));
+    }
     anyhow!(error).context(format!(
         "failed to start `{}`; is it installed and on PATH?",
         line(command)

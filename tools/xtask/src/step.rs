@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, Error, Result};
 
 use crate::{
+    children,
     shell::{self, Workspace},
     times::{Item, Times},
 };
@@ -180,13 +181,17 @@ impl Steps {
         Self { all: vec![], times }
     }
 
-    /// Runs one step and returns whether it passed. An error fails this step only.
+    /// Runs one step and returns whether it passed. An error fails this step only. After Ctrl-C all steps are
+    /// skipped.
     pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) -> bool {
         println!("\n==> {name}");
         // What another command has left.
         self.times.take();
         let (start, cpu) = (Instant::now(), Cpu::now());
-        let outcome = step().unwrap_or_else(Outcome::from);
+        let outcome = match children::are_interrupted() {
+            true => Outcome::Skipped("interrupted".to_owned()),
+            false => step().unwrap_or_else(Outcome::from),
+        };
         let (took, cpu) = (start.elapsed(), Cpu::now().since(cpu));
         println!("==> {name}: {} in {}", outcome.label(), short_text(took));
         let passed = matches!(outcome, Outcome::Passed);

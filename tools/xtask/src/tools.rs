@@ -6,8 +6,10 @@
 
 use std::{
     fs::{self, File},
+    panic::resume_unwind,
     path::PathBuf,
-    process::{Child, ExitCode, Stdio},
+    process::{ExitCode, ExitStatus},
+    thread::{self, JoinHandle},
 };
 
 use anyhow::{Context, Result};
@@ -100,7 +102,8 @@ fn cluster(workspace: &Workspace, timed: impl Fn(&str, &dyn Fn() -> Result<()>) 
 
 /// `cargo xtask tools` while it runs beside another step.
 pub(crate) struct Tools {
-    command: Child,
+    /// Waits for the command.
+    status: JoinHandle<Result<ExitStatus>>,
     log: PathBuf,
 }
 
@@ -115,20 +118,15 @@ impl Tools {
         let [nice, args @ ..] = NICE;
         let mut command = workspace.command(nice);
         command.args(args).arg(workspace.xtask()).arg("tools");
-        command
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .stdin(Stdio::null());
-        let command = command
-            .spawn()
-            .with_context(|| format!("failed to start `{}`", shell::line(&command)))?;
-        Ok(Self { command, log })
+        command.stdout(output.try_clone()?).stderr(output);
+        let status = thread::spawn(move || shell::status(&mut command));
+        Ok(Self { status, log })
     }
 
     /// Waits for the command and prints which tools were installed and which are missing. The log has the
     /// details.
-    pub(crate) fn wait(mut self, workspace: &Workspace) -> Result<Outcome> {
-        let status = self.command.wait().context("failed to wait for the tools")?;
+    pub(crate) fn wait(self, workspace: &Workspace) -> Result<Outcome> {
+        let status = self.status.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         let installed = Times::of_tools(workspace)?.take();
         Times::of_step(workspace)?.add(installed)?;
         let log = fs::read_to_string(&self.log)
