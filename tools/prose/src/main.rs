@@ -2,8 +2,8 @@
 //!
 //! Vale judges, by the rules in `styles` and those made from docs/glossary.md. This program copies the prose
 //! of each file to a page of its own, at the same lines. Vale can read comments of some languages, but takes
-//! four times as long, loses a few findings, and reads no messages. This program must not need anything of
-//! the workspace, which it is built before.
+//! four times as long, loses a few findings, and reads no messages. This program needs no other crate of the
+//! workspace, so that `cargo xtask prose` builds little.
 
 mod glossary;
 mod lines;

@@ -10,10 +10,10 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::{
-    files::{copy, create_folder, empty},
+    files::{copy, create_folder, empty, read},
     pinned,
     shell::{self, Workspace},
     step::Outcome,
@@ -57,10 +57,7 @@ pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
     for licence in LICENCES {
         copy(&root.join(licence), &chart.join(licence))?;
     }
-    let source = |name: &str| {
-        let file = root.join(FOLDER).join(name);
-        fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))
-    };
+    let source = |name: &str| read(&root.join(FOLDER).join(name));
     let readme = readme::readme(&source("values.yaml")?, &source("values.schema.json")?)?;
     create_folder(&chart)?;
     fs::write(chart.join("README.md"), readme).context("failed to write the chart's README.md")
@@ -68,10 +65,7 @@ pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
 
 /// The command `cargo xtask charts`.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
-    match check(workspace)? {
-        Outcome::Failed(reason) => bail!(reason),
-        Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
-    }
+    check(workspace)?.into_exit_code()
 }
 
 /// The step of `cargo xtask test`.

@@ -55,7 +55,7 @@ pub(crate) fn stop_on_signals() -> Result<()> {
             match first {
                 None => {
                     first = Some(Instant::now());
-                    // If the terminal is closed, there is nobody to tell.
+                    // Fails if the terminal is closed.
                     let _ = writeln!(io::stderr(), "\n==> stopping what runs; a second Ctrl-C kills it");
                     let signal = Signal::from_named_raw(number).unwrap_or(Signal::TERM);
                     thread::spawn(move || children.stop(signal, GRACE));
@@ -157,7 +157,7 @@ impl Children {
     }
 
     fn start(&self, command: &mut Command) -> io::Result<Started<'_>> {
-        // Held meanwhile, so that a signal finds the command or keeps it from starting.
+        // The lock is held until the command is in the list, so that a signal finds the command or prevents it.
         let mut state = self.lock();
         if state.phase != Phase::Running {
             return Err(ErrorKind::Interrupted.into());
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_ends_by_itself_is_not_killed_and_none_starts_after_it() {
+    fn a_command_that_ends_on_its_own_is_not_killed_and_none_starts_after_it() {
         let children = Children::default();
         let script = "trap 'exit 7' TERM; echo; sleep 600";
         let status = stopped(&children, script, Signal::TERM, GRACE);

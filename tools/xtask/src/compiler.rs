@@ -11,14 +11,13 @@
 use std::{
     env,
     ffi::OsString,
-    fs,
     path::Path,
     process::{Command, ExitCode},
 };
 
 use anyhow::{Context, Result, ensure};
 
-use crate::shell;
+use crate::{files, shell};
 
 /// Lints of the workspace only warn, so that unfinished code compiles. In this compiler a warning is an
 /// error.
@@ -64,9 +63,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     }
     let manifest =
         Path::new(&env::var_os("CARGO_MANIFEST_DIR").context("cargo names the folder")?).join("Cargo.toml");
-    let manifest =
-        fs::read_to_string(&manifest).with_context(|| format!("failed to read {}", manifest.display()))?;
-    let Some(bare) = without_features(&documented, &manifest) else {
+    let Some(bare) = without_features(&documented, &files::read(&manifest)?) else {
         return Ok(ExitCode::SUCCESS);
     };
     let mut check = Command::new(rustc);

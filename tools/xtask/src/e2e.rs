@@ -37,10 +37,7 @@ pub(crate) fn run_with(workspace: &Workspace, names: &[String], paths: &[(&str, 
     install::test(workspace)?;
     timed_tests::install(workspace)?;
     workspace.build(Profile::Dev, &["perfrun", "perfrun-node"])?;
-    match check(workspace, names, paths)? {
-        Outcome::Failed(reason) => bail!(reason),
-        Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
-    }
+    check(workspace, names, paths)?.into_exit_code()
 }
 
 /// Tests in which an operator or a Kubernetes node dies or is replaced. They mostly wait, and would keep

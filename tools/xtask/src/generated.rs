@@ -10,7 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::{
     files::{copy, empty, files_under, read},
@@ -87,13 +87,9 @@ impl Generated {
 
 /// What a command with `--check` makes of the outcome.
 pub(crate) fn checked(outcome: Outcome) -> Result<ExitCode> {
-    match outcome {
-        Outcome::Failed(reason) => bail!(reason),
-        Outcome::Passed | Outcome::Skipped(_) => {
-            println!("generated files are fresh");
-            Ok(ExitCode::SUCCESS)
-        }
-    }
+    let code = outcome.into_exit_code()?;
+    println!("generated files are fresh");
+    Ok(code)
 }
 
 enum Difference {

@@ -283,8 +283,7 @@ fn is_tag(text: &str) -> bool {
 
 /// Builds a program that needs no shared library and no loader, so that an empty image can hold it. Returns
 /// the folder of the program. Only the program is linked differently; all its dependencies are those of the
-/// ordinary build. Cargo keeps both variants apart except for the last step, which puts the program into the
-/// target folder under its name. So this build uses another target folder over the same intermediate files.
+/// ordinary build.
 fn static_program(
     workspace: &Workspace,
     image: Image,
@@ -292,27 +291,21 @@ fn static_program(
     patches: &[Patch],
 ) -> Result<PathBuf> {
     let name = image.program();
-    let folder = workspace.scratch()?.join("static");
     // It is also the compiler of the workspace, as RUSTC_WORKSPACE_WRAPPER.
     let mut cargo = workspace.command(pinned::CARGO_AUDITABLE.install(workspace)?);
     cargo.args(["auditable", "rustc", "--package", name, "--bin", name]);
     cargo.args(["--profile", profile.name()]);
     cargo.args(["--", "-Ctarget-feature=+crt-static"]);
-    cargo.env("CARGO_BUILD_BUILD_DIR", workspace.artifacts());
-    cargo.env("CARGO_TARGET_DIR", &folder);
-    if !patches.is_empty() {
-        cargo.current_dir(patch::workspace(workspace, patches)?);
-    }
-    shell::succeed(&mut cargo)?;
+    let folder = patch::build_apart(workspace, &mut cargo, "static", patches)?.join(profile.folder());
 
-    let program = folder.join(profile.folder()).join(name);
+    let program = folder.join(name);
     let bytes = fs::read(&program).with_context(|| format!("failed to read {}", program.display()))?;
     ensure!(
         needs_no_loader(&bytes),
         "{} was not linked statically; is this a Linux with glibc and its static library (libc6-dev on Debian)?",
         program.display()
     );
-    Ok(folder.join(profile.folder()))
+    Ok(folder)
 }
 
 /// Whether a 64-bit little-endian ELF file names no interpreter, the program that loads shared libraries.

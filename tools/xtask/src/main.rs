@@ -119,8 +119,8 @@ enum Command {
     Image(image::Args),
     /// Measure perfrun itself. Arguments go to perfrun-bench, or after `go` to the benchmark of the Go node
     Bench {
-        /// Benchmarks to run (default: all) and options of perfrun-bench. With one of them, --keep keeps
-        /// its output in docs/results/benchmarks
+        /// Benchmarks to run (default: all but `cluster`, `netem`, `peers` and `scale`), and options of
+        /// perfrun-bench. With one benchmark, --keep keeps its output in docs/results/benchmarks
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "NAME")]
         args: Vec<OsString>,
     },

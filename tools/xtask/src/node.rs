@@ -16,7 +16,7 @@ use crate::{
     files::copy,
     install,
     patch::{self, Patch},
-    shell::{self, Profile, WORKSPACE, Workspace},
+    shell::{Profile, WORKSPACE, Workspace},
 };
 
 const PROGRAM: &str = "perfrun-node";
@@ -77,13 +77,7 @@ pub(crate) fn build(workspace: &Workspace, patches: &[Patch], like: Like, output
         Like::Demo => (Profile::Release, demo::SELECTION),
         Like::Tests => (Profile::Dev, UNMARKED),
     };
-    let folder = workspace.scratch()?.join("node");
     let mut cargo = workspace.building(profile, &[PROGRAM], selection);
-    cargo.env("CARGO_BUILD_BUILD_DIR", workspace.artifacts());
-    cargo.env("CARGO_TARGET_DIR", &folder);
-    if !patches.is_empty() {
-        cargo.current_dir(patch::workspace(workspace, patches)?);
-    }
-    shell::succeed(&mut cargo)?;
+    let folder = patch::build_apart(workspace, &mut cargo, "node", patches)?;
     copy(&folder.join(profile.folder()).join(PROGRAM), output)
 }

@@ -7,13 +7,16 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{self, Path, PathBuf},
-    process::Stdio,
+    process::{Command, Stdio},
     str::FromStr,
 };
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::shell::{self, Workspace};
+use crate::{
+    files::{empty, read},
+    shell::{self, Workspace},
+};
 
 /// `CRATE=PATH` or `CRATE=GIT`.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,11 +109,29 @@ impl Patch {
     }
 }
 
+/// Runs a command of cargo that builds a program, with patches, and returns the target folder. Cargo keeps
+/// variants of a program apart except for the last step, which puts the program into the target folder under
+/// its name. So this build uses another target folder, of this name, over the same intermediate files.
+pub(crate) fn build_apart(
+    original: &Workspace,
+    cargo: &mut Command,
+    name: &str,
+    patches: &[Patch],
+) -> Result<PathBuf> {
+    let folder = original.scratch()?.join(name);
+    cargo.env("CARGO_BUILD_BUILD_DIR", original.artifacts());
+    cargo.env("CARGO_TARGET_DIR", &folder);
+    if !patches.is_empty() {
+        cargo.current_dir(workspace(original, patches)?);
+    }
+    shell::succeed(cargo)?;
+    Ok(folder)
+}
+
 /// Creates the patched workspace, lets cargo resolve it, and returns its folder.
-pub(crate) fn workspace(original: &Workspace, patches: &[Patch]) -> Result<PathBuf> {
+fn workspace(original: &Workspace, patches: &[Patch]) -> Result<PathBuf> {
     let folder = original.scratch()?.join("patched");
-    let manifest =
-        fs::read_to_string(original.root.join("Cargo.toml")).context("failed to read Cargo.toml")?;
+    let manifest = read(&original.root.join("Cargo.toml"))?;
     let lines = patches.iter().map(Patch::line).collect::<Result<String>>()?;
     create(&original.root, &folder)
         .and_then(|()| {
@@ -126,7 +147,7 @@ pub(crate) fn workspace(original: &Workspace, patches: &[Patch]) -> Result<PathB
     if !shell::status(&mut resolve)?.success() {
         bail!(unresolved(patches));
     }
-    let lock = fs::read_to_string(folder.join("Cargo.lock")).context("failed to read the lock file")?;
+    let lock = read(&folder.join("Cargo.lock"))?;
     match unused(&lock).next() {
         None => Ok(folder),
         Some((name, version)) => Err(anyhow!(
@@ -151,10 +172,7 @@ fn unresolved(patches: &[Patch]) -> String {
 }
 
 fn create(original: &Path, folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?; // removes links, not what they lead to
-    }
-    fs::create_dir_all(folder)?;
+    empty(folder)?; // removes links, not what they lead to
     for entry in fs::read_dir(original)? {
         let name = entry?.file_name();
         match name.to_str() {

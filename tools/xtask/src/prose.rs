@@ -5,7 +5,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::{
     pinned,
@@ -17,10 +17,7 @@ use crate::{
 /// The command.
 pub(crate) fn run(workspace: &Workspace, paths: &[PathBuf]) -> Result<ExitCode> {
     shell::succeed(&mut workspace.cargo(["build", "--workspace", "--bin", "prose"]))?;
-    match check(workspace, paths)? {
-        Outcome::Failed(reason) => bail!(reason),
-        Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
-    }
+    check(workspace, paths)?.into_exit_code()
 }
 
 /// Checks these files and folders, named from the root of the repository, or all. The program `prose` must be

@@ -11,7 +11,7 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::{
     files::{copy, empty, files_under, read},
@@ -28,14 +28,10 @@ const OF_MDBOOK: [&str; 3] = ["index.html", "404.html", "toc.html"];
 
 /// The command.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
-    match check(workspace)? {
-        Outcome::Failed(reason) => bail!(reason),
-        Outcome::Passed | Outcome::Skipped(_) => {
-            let index = folder(workspace)?.join("book/index.html");
-            println!("wrote {}", index.display());
-            Ok(ExitCode::SUCCESS)
-        }
-    }
+    let code = check(workspace)?.into_exit_code()?;
+    let index = folder(workspace)?.join("book/index.html");
+    println!("wrote {}", index.display());
+    Ok(code)
 }
 
 /// Builds the site. Fails if a link leads nowhere, or if a page is not listed or not linked.

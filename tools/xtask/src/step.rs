@@ -9,10 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, bail};
 
 use crate::{
-    children,
+    children, files,
     shell::{self, Workspace},
     times::{Item, Times},
 };
@@ -39,6 +39,14 @@ impl Outcome {
             (Self::Failed(one), Self::Failed(other)) => Self::Failed(format!("{one}\n{other}")),
             (Self::Skipped(_), failed @ Self::Failed(_)) => failed,
             (outcome, _) => outcome,
+        }
+    }
+
+    /// The end of a command that consists of this check.
+    pub(crate) fn into_exit_code(self) -> Result<ExitCode> {
+        match self {
+            Self::Failed(reason) => bail!(reason),
+            Self::Passed | Self::Skipped(_) => Ok(ExitCode::SUCCESS),
         }
     }
 
@@ -92,12 +100,8 @@ pub(crate) fn side_by_side(
         let here = here().unwrap_or_else(Outcome::from);
         (here, there.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
-    let printed = fs::read(&log).with_context(|| format!("failed to read {}", log.display()))?;
-    println!(
-        "\n==> {name}: {}\n{}",
-        there.label(),
-        String::from_utf8_lossy(&printed)
-    );
+    let printed = files::read(&log)?;
+    println!("\n==> {name}: {}\n{printed}", there.label());
     Ok(here.and(there))
 }
 

@@ -5,7 +5,7 @@
 //! workspace, at a lower priority than the compiler.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     panic::resume_unwind,
     path::PathBuf,
     process::{ExitCode, ExitStatus},
@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    e2e, image, install,
+    e2e, files, image, install,
     pinned::{self, Pinned},
     programs,
     shell::{self, Workspace},
@@ -129,9 +129,10 @@ impl Tools {
         let status = self.status.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         let installed = Times::of_tools(workspace)?.take();
         Times::of_step(workspace)?.add(installed)?;
-        let log = fs::read_to_string(&self.log)
-            .with_context(|| format!("failed to read {}", self.log.display()))?;
-        for line in log.lines().filter(|line| line.starts_with("==>")) {
+        for line in files::read(&self.log)?
+            .lines()
+            .filter(|line| line.starts_with("==>"))
+        {
             println!("{line}");
         }
         Ok(match status.success() {

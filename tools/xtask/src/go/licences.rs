@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use super::command;
 use crate::{
+    files,
     shell::{self, Workspace},
     step::Outcome,
 };
@@ -54,8 +55,7 @@ const FORMAT: &str = "{{with .Module}}{{if .Version}}{{.Path}}\t{{.Dir}}{{end}}{
 
 /// Checks the modules that the program consists of.
 pub(super) fn check(workspace: &Workspace) -> Result<Outcome> {
-    let deny = workspace.root.join("deny.toml");
-    let deny = fs::read_to_string(&deny).with_context(|| format!("failed to read {}", deny.display()))?;
+    let deny = files::read(&workspace.root.join("deny.toml"))?;
     let allowed = allowed(&deny);
     let listed = shell::output(&mut command(workspace, &["list", "-deps", "-f", FORMAT, "."]))?;
     let modules: BTreeSet<_> = listed.lines().filter_map(|line| line.split_once('\t')).collect();
