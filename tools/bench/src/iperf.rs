@@ -16,14 +16,14 @@
 //! Leaving out the start does not make iperf3 faster. At normal priority on a machine that does other work,
 //! pairs of one run differed by more than all of this: from 0.78 to 1.28.
 
-use std::{net::SocketAddr, os::unix::process::CommandExt, path::Path, process::Stdio, time::Duration};
+use std::{net::SocketAddr, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use perfrun_contract::metric::Metric;
 use perfrun_local::Slot;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
-use crate::testbed::{Testbed, Unit, median, pair, print_ratio};
+use crate::testbed::{Testbed, Unit, inside, listen, median, pair, print_ratio};
 
 const TARGET: f64 = 0.97;
 const PROGRAM: &str = "iperf3";
@@ -109,32 +109,4 @@ pub(crate) fn goodput(report: &[u8]) -> Result<f64> {
     report["end"]["sum_received"]["bits_per_second"]
         .as_f64()
         .context("iperf3 gave no rate")
-}
-
-/// Starts a server in the namespace of a node, and gives it time to listen: published ones do not print when
-/// they do.
-pub(crate) async fn listen(slot: &Slot, program: &Path, args: &[String]) -> Result<Child> {
-    let server = inside(slot, program)?
-        .args(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .with_context(|| format!("failed to start {}", program.display()))?;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    Ok(server)
-}
-
-/// A command that runs in the namespace of a node.
-pub(crate) fn inside(slot: &Slot, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
-    let namespace = slot
-        .namespace()
-        .context("the node has a namespace")?
-        .try_clone()?;
-    let mut command = std::process::Command::new(program);
-    // SAFETY: joining a namespace is one system call on a descriptor that the closure owns.
-    unsafe {
-        command.pre_exec(move || namespace.enter());
-    }
-    Ok(command.into())
 }

@@ -5,6 +5,7 @@
 mod cluster;
 mod iperf;
 mod links;
+mod memory;
 mod messages;
 mod overhead;
 mod part;

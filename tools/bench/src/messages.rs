@@ -14,9 +14,8 @@ use tokio::{
 };
 
 use crate::{
-    iperf::inside,
     part::PART,
-    testbed::{Testbed, Unit, pair, print_ratio},
+    testbed::{Testbed, Unit, inside, pair, print_ratio},
 };
 
 /// The target for a window over raw TCP.

@@ -1,11 +1,14 @@
 //! The cost of a run besides its trials.
 
-use std::{fmt::Display, fs, time::Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use perfrun_local::{LocalIsolation, LocalNetwork};
 
-use crate::testbed::{Testbed, median};
+use crate::{
+    memory::mebibytes,
+    testbed::{Testbed, median},
+};
 
 /// The number of networks to create.
 const NETWORKS: usize = 20;
@@ -68,15 +71,6 @@ async fn idle_memory() -> Result<()> {
     testbed.nodes.stop().await;
     println!("resident memory of an idle node: {memory:.1} MiB (target ≤ 30 MiB)");
     Ok(())
-}
-
-/// A line of /proc/PID/status, in MiB.
-pub(crate) fn mebibytes(process: impl Display, field: &str) -> Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let line = line.with_context(|| format!("the kernel does not report {field}"))?;
-    let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kib / 1024.0)
 }
 
 /// How far apart ten clients start.

@@ -20,10 +20,7 @@ use perfrun_local::{Slot, nodes::Program};
 use strum::VariantNames;
 
 use self::tool::Tool;
-use crate::{
-    iperf::{inside, listen},
-    testbed::{Testbed, median},
-};
+use crate::testbed::{Testbed, inside, listen, median};
 
 const PORT: u16 = 4001;
 /// An interval misses with this probability.

@@ -1,11 +1,7 @@
 //! The time and memory to plan the largest documents, and to refuse a short one that asks for too much. Each
 //! plan is made in its own process, so that it cannot reuse memory of an earlier plan.
 
-use std::{
-    env, fs,
-    process::{Command, Stdio},
-    time::Instant,
-};
+use std::{fs, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use perfrun_api::{
@@ -14,7 +10,7 @@ use perfrun_api::{
     spec::PerfRun,
 };
 
-use crate::{overhead::mebibytes, part::PART, testbed::median};
+use crate::{memory::mebibytes, part::in_own_process, testbed::median};
 
 const LARGEST: &str = include_str!("../../../crates/api/tests/api/largest.yaml");
 const TOO_LARGE: &str = include_str!("../../../crates/api/tests/api/too-large.yaml");
@@ -81,23 +77,6 @@ fn measure(which: &str) -> Result<Cost> {
         megabytes,
         trials,
     })
-}
-
-/// Starts this program again for a part of a benchmark, and reads the numbers that it prints.
-pub(crate) fn in_own_process(part: &str) -> Result<Vec<f64>> {
-    let output = Command::new(env::current_exe()?)
-        .env(PART, part)
-        .stderr(Stdio::inherit())
-        .output()?;
-    let printed = String::from_utf8(output.stdout)?;
-    ensure!(
-        output.status.success(),
-        "the process ended with {}",
-        output.status
-    );
-    let numbers = printed.split_whitespace().map(str::parse).collect();
-    let numbers: Result<Vec<f64>, _> = numbers;
-    numbers.with_context(|| format!("the process printed {printed:?}"))
 }
 
 /// Plans once, and prints milliseconds, MB and trials.

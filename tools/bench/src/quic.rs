@@ -1,5 +1,4 @@
-//! Raw QUIC against a minimal loop over quinn: the same two namespaces, settings and chunk
-//! size, in turn.
+//! Raw QUIC against a minimal loop over quinn: the same two namespaces, settings and chunk size, in turn.
 
 use std::{
     env,
@@ -17,9 +16,8 @@ use rustls::{RootCertStore, pki_types::CertificateDer};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{
-    iperf::inside,
     part::PART,
-    testbed::{Testbed, Unit, pair, print_ratio},
+    testbed::{Testbed, Unit, inside, pair, print_ratio},
 };
 
 const TARGET: f64 = 0.97;

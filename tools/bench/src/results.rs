@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use perfrun_cli::results_folder;
 use perfrun_test_kit::results;
 
-use crate::{overhead::mebibytes, plans::in_own_process, testbed::median};
+use crate::{memory::mebibytes, part::in_own_process, testbed::median};
 
 /// The columns of a terminal.
 const WIDTH: usize = 120;

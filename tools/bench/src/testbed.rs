@@ -1,6 +1,9 @@
-//! Real nodes in namespaces, and single trials on them.
+//! Real nodes in namespaces, single trials on them, and other programs in their place.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap, ffi::OsStr, os::unix::process::CommandExt, path::Path, process::Stdio,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
@@ -11,6 +14,7 @@ use perfrun_local::{
     LocalIsolation, LocalNodes, Slot,
     nodes::{self, NodeSettings, Program, Programs},
 };
+use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 /// The nodes of one document.
@@ -126,6 +130,34 @@ impl RecordSink for Records {
     fn records(&self) -> &[TrialRecord] {
         &self.0
     }
+}
+
+/// Starts a server in the namespace of a node, and gives it time to listen: published ones do not print when
+/// they do.
+pub(crate) async fn listen(slot: &Slot, program: &Path, args: &[String]) -> Result<Child> {
+    let server = inside(slot, program)?
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("failed to start {}", program.display()))?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    Ok(server)
+}
+
+/// A command that runs in the namespace of a node.
+pub(crate) fn inside(slot: &Slot, program: impl AsRef<OsStr>) -> Result<Command> {
+    let namespace = slot
+        .namespace()
+        .context("the node has a namespace")?
+        .try_clone()?;
+    let mut command = std::process::Command::new(program);
+    // SAFETY: joining a namespace is one system call on a descriptor that the closure owns.
+    unsafe {
+        command.pre_exec(move || namespace.enter());
+    }
+    Ok(command.into())
 }
 
 /// Two measurements, one right after the other. Who goes first alternates from round to round, so that

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The folder in [`FOLDER`].
-const NAME: &str = "benchmarks";
+pub(crate) const NAME: &str = "benchmarks";
 
 /// Where the output of a benchmark comes from.
 #[derive(Deserialize)]

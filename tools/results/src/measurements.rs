@@ -1,4 +1,5 @@
-//! Measurements that no report of perfrun covers: benchmarks/NAME.jsonl, a line of JSON for each.
+//! Measurements that no report of perfrun covers: NAME.jsonl in the folder of [`benchmarks`], a line of JSON for
+//! each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ pub(crate) fn reports() -> Result<BTreeMap<String, Report>> {
                     file.display()
                 )
             })?;
-            let sources = format!("[Measurements](benchmarks/{name}.jsonl)");
+            let sources = format!("[Measurements]({}/{name}.jsonl)", benchmarks::NAME);
             let environment = environment(&measurements);
             let report = Report {
                 measurements,

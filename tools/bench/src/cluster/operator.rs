@@ -133,5 +133,5 @@ fn memory(pod: &Pod, field: &str) -> Result<f64> {
     let process = processes
         .first()
         .with_context(|| format!("{} has no process on this computer", pod.name_any()))?;
-    crate::overhead::mebibytes(process, field)
+    crate::memory::mebibytes(process, field)
 }

@@ -44,7 +44,7 @@ impl Operator {
     /// The most resident memory so far, in MiB.
     pub(super) fn most_memory(&self) -> Result<f64> {
         let process = self.child.id().context("the operator has ended")?;
-        crate::overhead::mebibytes(process, "VmHWM:")
+        crate::memory::mebibytes(process, "VmHWM:")
     }
 
     /// Stops it, and waits until another may lead.
