@@ -1,5 +1,5 @@
-//! Measurements that no report of perfrun covers: NAME.jsonl in the folder of [`benchmarks`], a line of JSON for
-//! each.
+//! Measurements that no report of perfrun covers: NAME.jsonl in the folder of [`benchmarks`], a line of JSON
+//! for each.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    files::{copy, create_folder, empty, read},
+    files::{copy, create_folder, empty, entries, read},
     pinned,
     shell::{self, Workspace},
     step::Outcome,
@@ -209,14 +209,8 @@ fn output(command: &mut Command) -> Result<HelmOutput> {
 
 /// Files in a folder with this ending, sorted.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
-    let context = || format!("failed to list {}", folder.display());
-    let mut files = vec![];
-    for entry in fs::read_dir(folder).with_context(context)? {
-        let path = entry.with_context(context)?.path();
-        if path.is_file() && path.to_string_lossy().ends_with(ending) {
-            files.push(path);
-        }
-    }
+    let mut files = entries(folder)?;
+    files.retain(|path| path.is_file() && path.to_string_lossy().ends_with(ending));
     files.sort();
     Ok(files)
 }

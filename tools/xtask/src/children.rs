@@ -157,7 +157,7 @@ impl Children {
     }
 
     fn start(&self, command: &mut Command) -> io::Result<Started<'_>> {
-        // The lock is held until the command is in the list, so that a signal finds the command or prevents it.
+        // Locked until the command is in the list, so that a signal finds the command or prevents it.
         let mut state = self.lock();
         if state.phase != Phase::Running {
             return Err(ErrorKind::Interrupted.into());

@@ -24,10 +24,11 @@ use serde_json::Value;
 
 use self::{
     key::Key,
-    units::{FINGERPRINTS, FOLDERS, Files, entries, leaves, name, units},
+    units::{FINGERPRINTS, FOLDERS, Files, leaves, name, units},
 };
 use crate::{
-    files, pinned,
+    files::{self, entries},
+    pinned,
     shell::{self, Profile, Workspace},
     step,
 };

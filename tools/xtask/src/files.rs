@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -21,14 +21,20 @@ pub(crate) fn create_folder(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
 }
 
+/// What a folder has.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let context = || format!("failed to list {}", folder.display());
+    let entries = fs::read_dir(folder).with_context(context)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    paths.collect::<io::Result<_>>().with_context(context)
+}
+
 /// Every file below `folder`, relative to it.
 pub(crate) fn files_under(folder: &Path) -> Result<BTreeSet<PathBuf>> {
     let mut files = BTreeSet::new();
     let mut open = vec![folder.to_owned()];
     while let Some(current) = open.pop() {
-        let context = || format!("failed to list {}", current.display());
-        for entry in fs::read_dir(&current).with_context(context)? {
-            let path = entry.with_context(context)?.path();
+        for path in entries(&current)? {
             if path.is_dir() {
                 open.push(path);
             } else {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::{
     benchmark::Benchmark,
     compiler,
-    files::create_folder,
+    files::{create_folder, entries},
     go, install,
     shell::{self, Workspace},
     stand_in::{self, StandIn},
@@ -156,7 +156,7 @@ fn reader(names: &[String]) -> Result<&str> {
 
 /// The names of all targets.
 fn known(root: &Path, go_targets: &[GoTarget]) -> Result<Vec<String>> {
-    let mut known: Vec<String> = files(&root.join(CORPORA))?
+    let mut known: Vec<String> = entries(&root.join(CORPORA))?
         .iter()
         .filter_map(|folder| folder.file_name()?.to_str().map(str::to_owned))
         .chain(go_targets.iter().map(|target| target.name.clone()))
@@ -220,7 +220,7 @@ fn search(workspace: &Workspace, program: &Path, target: &str, time: Duration) -
     for folder in [&kept, &found] {
         create_folder(folder)?;
     }
-    let before = files(&found)?;
+    let before = entries(&found)?;
     let mut fuzzer = fuzzer(workspace, program, target);
     fuzzer
         .args(["-print_final_stats=1", "-max_len=65536"])
@@ -229,7 +229,7 @@ fn search(workspace: &Workspace, program: &Path, target: &str, time: Duration) -
         // New inputs go to the first folder.
         .args([&kept, &workspace.root.join(CORPORA).join(target)]);
     logged(&mut fuzzer, &folder, |said| {
-        let mut found = files(&found)?;
+        let mut found = entries(&found)?;
         found.retain(|file| !before.contains(file));
         Ok(Search {
             target: target.to_owned(),
@@ -253,11 +253,6 @@ fn logged(fuzzer: &mut Command, folder: &Path, read: impl FnOnce(&str) -> Result
         log.display()
     );
     Ok(search)
-}
-
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))?;
-    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
 /// A target of the Go node.

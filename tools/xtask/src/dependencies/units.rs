@@ -11,6 +11,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::files::entries;
+
 /// The folder of units' fingerprints, below the folder of the profile. Every unit has one.
 pub(super) const FINGERPRINTS: &str = ".fingerprint";
 
@@ -182,13 +184,6 @@ fn size(path: &Path) -> Result<u64> {
     let metadata =
         fs::symlink_metadata(path).with_context(|| format!("failed to read {}", path.display()))?;
     Ok(if metadata.is_file() { metadata.len() } else { 0 })
-}
-
-pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let context = || format!("failed to list {}", folder.display());
-    let entries = fs::read_dir(folder).with_context(context)?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    paths.collect::<io::Result<_>>().with_context(context)
 }
 
 pub(super) fn name(path: &Path) -> String {
