@@ -9,10 +9,14 @@ use std::{
 };
 
 use perfrun_contract::metrics::{EXPORTERS, FamilyKind};
-use perfrun_test_kit::dashboards::{
-    Dashboard, Panel, SENTENCE, Variables, all, folder, labels_of_legend, metrics_of, promtool,
+use perfrun_test_kit::{
+    Need,
+    dashboards::{
+        Dashboard, Panel, Prometheus, SENTENCE, Variable, Variables, all, folder, labels_of_legend,
+        metrics_of, promtool,
+    },
+    skip,
 };
-use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
 
 /// Panels that every Grafana has.
@@ -157,7 +161,7 @@ fn a_repeated_panel_uses_a_variable_that_includes_all_values() {
             .iter()
             .filter_map(|panel| panel.repeat.as_deref());
         for name in names {
-            let of_name = |variable: &&perfrun_test_kit::dashboards::Variable| variable.name == name;
+            let of_name = |variable: &&Variable| variable.name == name;
             let variable = dashboard.templating.list.iter().find(of_name).unwrap();
             assert!(variable.include_all && variable.all_value.is_none(), "{name}");
         }
@@ -179,7 +183,7 @@ fn expression(uid: &str, title: &str, letter: &str) -> String {
 
 #[test]
 fn the_last_phase_is_shown_and_numbers_of_an_earlier_run_with_the_same_name_are_not() {
-    if let Some(obstacle) = perfrun_test_kit::dashboards::Prometheus::obstacle() {
+    if let Some(obstacle) = Prometheus::obstacle() {
         return skip(Need::Prometheus, "all of it", obstacle);
     }
     let run = r#"run_namespace="default", run="twice""#;
@@ -222,7 +226,7 @@ fn the_last_phase_is_shown_and_numbers_of_an_earlier_run_with_the_same_name_are_
 
 #[test]
 fn the_dashboard_shows_how_late_a_schedule_is_and_its_run_of_the_new_leader() {
-    if let Some(obstacle) = perfrun_test_kit::dashboards::Prometheus::obstacle() {
+    if let Some(obstacle) = Prometheus::obstacle() {
         return skip(Need::Prometheus, "all of it", obstacle);
     }
     let series = |family: &str, labels: &str, values: &str| {
@@ -481,7 +485,7 @@ fn alerts_have_a_summary_a_description_and_a_runbook() {
 
 #[test]
 fn promtool_accepts_the_alerts_and_their_tests_pass() {
-    if let Some(obstacle) = perfrun_test_kit::dashboards::Prometheus::obstacle() {
+    if let Some(obstacle) = Prometheus::obstacle() {
         return skip(Need::Prometheus, "all of it", obstacle);
     }
     for arguments in [
