@@ -21,7 +21,8 @@ use signal_hook::{
     iterator::Signals,
 };
 
-/// The variable with which a command starts in the group of a command of another xtask, which stops it.
+/// The variable by which an xtask knows that another one has started it. Its commands stay in its own group,
+/// which the other one stops.
 pub(crate) const NESTED: &str = "PERFRUN_XTASK_NESTED";
 
 /// How long commands may take to end after a signal. A tutorial that removes its lab takes the longest.
@@ -36,7 +37,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// The exit status of a shell whose command was ended by Ctrl-C.
 const INTERRUPTED_STATUS: u8 = 130;
 
-/// The commands of this program. Unset in a program whose commands belong to the group that it is in itself.
+/// The commands of this program. Unset in stand-ins and below another xtask, where commands stay in the group
+/// of the program.
 static CHILDREN: OnceLock<Children> = OnceLock::new();
 
 /// From here on, Ctrl-C, SIGTERM and SIGHUP stop all commands, and no other commands start. A second signal
