@@ -118,8 +118,7 @@ impl Started<'_> {
         let group = Pid::from_child(&self.child);
         let ended = wait(self.child);
         if let Some(children) = self.siblings {
-            children.lock().groups.retain(|other| *other != group);
-            drop(children.wait_for_stop());
+            children.wait_for_stop().groups.retain(|other| *other != group);
         }
         ended
     }
@@ -135,7 +134,7 @@ struct Children {
 #[derive(Default)]
 struct State {
     phase: Phase,
-    /// The groups of commands that have not been waited for.
+    /// The groups of commands that have not been waited for, and after a signal of which something is left.
     groups: Vec<Pid>,
 }
 
@@ -175,19 +174,20 @@ impl Children {
     /// Sends a signal to all commands, waits until nothing is left of their groups, and kills what is left
     /// after `grace`.
     fn stop(&self, signal: Signal, grace: Duration) {
-        let mut left = {
-            let mut state = self.lock();
-            state.phase = Phase::Stopping;
-            state.groups.clone()
-        };
-        send(&left, signal);
+        let mut state = self.lock();
+        state.phase = Phase::Stopping;
+        send(&state.groups, signal);
         let end = Instant::now() + grace;
-        while !left.is_empty() && Instant::now() < end {
+        while !state.groups.is_empty() && Instant::now() < end {
+            drop(state);
             thread::sleep(POLL);
-            left.retain(|group| test_kill_process_group(*group).is_ok());
+            state = self.lock();
+            state
+                .groups
+                .retain(|group| test_kill_process_group(*group).is_ok());
         }
-        send(&left, Signal::KILL);
-        self.lock().phase = Phase::Stopped;
+        send(&state.groups, Signal::KILL);
+        state.phase = Phase::Stopped;
         self.stopped.notify_all();
     }
 }
@@ -215,10 +215,18 @@ mod tests {
 
     #[test]
     fn a_command_that_ignores_ctrl_c_is_killed_with_what_it_has_started() {
-        let children = Children::default();
-        let script = "trap '' INT; sleep 600 & echo; wait";
-        let status = stopped(&children, script, Signal::INT, Duration::from_millis(200));
-        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
+        for (script, signal, ended_by) in [
+            ("trap '' INT; sleep 600 & echo; wait", Signal::INT, Signal::KILL),
+            // The command ends, and what it has started does not.
+            (
+                "(trap '' TERM; echo; sleep 600) & wait",
+                Signal::TERM,
+                Signal::TERM,
+            ),
+        ] {
+            let status = stopped(&Children::default(), script, signal, Duration::from_millis(200));
+            assert_eq!(status.signal(), Some(ended_by.as_raw()), "{script}");
+        }
     }
 
     #[test]
