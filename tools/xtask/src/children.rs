@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_command_that_ends_on_its_own_is_not_killed_and_none_starts_after_it() {
         let children = Children::default();
-        let script = "trap 'exit 7' TERM; echo; sleep 600";
+        let script = "trap 'exit 7' TERM; echo; while :; do sleep 0.1; done";
         let status = stopped(&children, script, Signal::TERM, GRACE);
         assert_eq!(status.code(), Some(7));
         assert!(children.start(&mut Command::new("true")).is_err());
