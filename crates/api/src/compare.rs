@@ -11,7 +11,7 @@ use perfrun_contract::{
     quantity::{BitRate, ByteSize, Percent},
     units::Unit,
 };
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::{rule, spec::matrix::Selector, structural::is_default};
@@ -87,6 +87,7 @@ impl Replaces {
 pub struct Expect {
     /// The metric, for example `uploadGoodput` or `cpuSecondsPerGiB`: any of docs/formulas.md of which a
     /// higher or a lower value is better.
+    #[schemars(schema_with = "judged_metric")]
     pub metric: Metric,
     /// The cells of which this is expected. Default: all but those of the raw reference.
     #[schemars(rename = "where")]
@@ -104,6 +105,12 @@ pub struct Expect {
     /// The value is at least this share of the raw reference's, for example `30%`.
     #[x_kube(validation = rule::percent())]
     pub min_share_of_raw: Option<Percent>,
+}
+
+/// The metrics that can be judged. Others are refused, so the schema does not offer them.
+fn judged_metric(_generator: &mut SchemaGenerator) -> Schema {
+    let names: Vec<String> = Metric::judged().map(|metric| metric.to_string()).collect();
+    json_schema!({"type": "string", "enum": names})
 }
 
 fn one_bound() -> Rule {

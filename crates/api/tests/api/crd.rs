@@ -2,7 +2,8 @@
 
 use kube::CustomResourceExt;
 use perfrun_api::{generated, schedule::PerfSchedule, spec::PerfRun};
-use serde_json::Value;
+use perfrun_contract::metric::Metric;
+use serde_json::{Value, json};
 
 fn versions() -> [Value; 2] {
     let crds = [PerfRun::crd(), PerfSchedule::crd()];
@@ -107,6 +108,22 @@ fn a_list_shows_verdicts() {
         assert_eq!(ended[word]["type"], "string");
         assert!(ended[word]["enum"].is_null(), "{word}");
     }
+}
+
+#[test]
+fn an_expectation_is_about_a_metric_that_can_be_judged() {
+    let [run, schedule] = schemas();
+    let specs = [
+        &run["properties"]["spec"],
+        &schedule["properties"]["spec"]["properties"]["runTemplate"]["properties"]["spec"],
+    ];
+    let judged: Vec<String> = Metric::judged().map(|metric| metric.to_string()).collect();
+    for spec in specs {
+        let metric = &spec["properties"]["expect"]["items"]["properties"]["metric"];
+        assert_eq!(metric["enum"], json!(judged));
+        assert_eq!(metric["type"], "string");
+    }
+    assert!(judged.len() > 50 && !judged.contains(&Metric::ClientCpuCores.to_string()));
 }
 
 #[test]
