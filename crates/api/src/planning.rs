@@ -167,6 +167,27 @@ pub enum Error {
         /// What the trials take.
         least: LeastTime,
     },
+    /// A trial takes longer than it may.
+    #[error(
+        "cannot end within timeouts.trial{}, {}: a trial of {cell} takes at least {} over network {network}; raise \
+         timeouts.trial to more than {}, or measure less (a lower count, smaller sizes)",
+        if .duration.is_zero() { "" } else { " and the duration of the workload" },
+        time(*.timeout + *.duration),
+        time(*.least),
+        time(.least.saturating_sub(*.duration))
+    )]
+    TooSlow {
+        /// Id of the cell.
+        cell: String,
+        /// Name of the network.
+        network: String,
+        /// What the trial takes.
+        least: Duration,
+        /// The time of the load, which a trial may take besides `timeouts.trial`.
+        duration: Duration,
+        /// `timeouts.trial`.
+        timeout: Duration,
+    },
     /// A load ends before the first answer.
     #[error(
         "workload.{field} is too short: a round trip on network {network} takes {}, and the load lasts {}",

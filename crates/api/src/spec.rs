@@ -248,7 +248,8 @@ pub struct Timeouts {
     #[schemars(length(max = 64), extend("default" = "5m"))]
     #[x_kube(validation = rule::duration("1ms", "24h"))]
     pub provision: Duration,
-    /// Time for one trial. The duration of a workload is added to it.
+    /// Time for one trial. The duration of a workload is added to it. A document whose trials are known to
+    /// take longer over its networks is refused.
     #[serde(default = "default_trial")]
     #[schemars(length(max = 64), extend("default" = "2m"))]
     #[x_kube(validation = rule::duration("1ms", "24h"))]

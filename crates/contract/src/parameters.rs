@@ -11,6 +11,7 @@ mod ping;
 mod relay;
 mod relay_stress;
 mod substreams;
+mod way;
 
 use std::{fmt, ops::Deref, time::Duration};
 
@@ -30,6 +31,7 @@ pub use self::{
     relay::Relay,
     relay_stress::RelayStress,
     substreams::Substreams,
+    way::Way,
 };
 use crate::{matrix::Transport, quantity::ByteSize};
 

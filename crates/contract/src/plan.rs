@@ -1,12 +1,15 @@
 //! What a run does: nodes, cells, and trials in running order.
 
-use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Deref, sync::Arc, time::Duration};
+mod least_time;
+
+use std::{collections::BTreeMap, num::NonZeroU64, ops::Deref, sync::Arc};
 
 use perfrun_link::UNLIMITED_BITS_PER_SECOND;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use strum::Display;
 
+pub use self::least_time::LeastTime;
 use crate::{
     capabilities::Capabilities,
     compare::{CellPair, Judging},
@@ -14,7 +17,7 @@ use crate::{
     network::{NONE, NetworkImpairments},
     parameters::Parameters,
     role::Role,
-    support, units,
+    support,
 };
 
 /// Linux' own default for receiving.
@@ -287,22 +290,6 @@ impl Plan {
         })
     }
 
-    /// The least time that the run takes: the sum of what its trials cannot be shorter than. With interim
-    /// checks, only trials up to the first one count, because no other is certain to be needed.
-    pub fn least_time(&self) -> LeastTime {
-        let first_check = self.judging.interim_checks.first().copied().unwrap_or(u32::MAX);
-        let mut least = LeastTime::default();
-        for trial in &self.trials {
-            if trial.warmup || trial.iteration < first_check {
-                let cell = self.cells.get(trial.cell);
-                least.time += cell.map(|cell| cell.parameters.least_time()).unwrap_or_default();
-                least.trials += 1;
-            }
-        }
-        least.are_all = least.trials == self.trials.len();
-        least
-    }
-
     /// The variants of stacks with settings.
     pub fn settings(&self) -> BTreeMap<&str, &StackSettings> {
         let variant = |node: &String| self.node(node)?.variant.as_deref();
@@ -342,37 +329,6 @@ impl Plan {
 pub fn tcp_window_settings(most: u64) -> [(&'static str, String); 2] {
     let settings = [("net.ipv4.tcp_rmem", 131_072), ("net.ipv4.tcp_wmem", 16_384)];
     settings.map(|(name, initial)| (name, format!("4096 {initial} {most}")))
-}
-
-/// The least time of a run, and the trials that take it.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct LeastTime {
-    /// The time; zero if nothing is known of it.
-    pub time: Duration,
-    /// The number of trials that take it.
-    pub trials: usize,
-    /// Whether the run has no other trials.
-    pub are_all: bool,
-}
-
-impl LeastTime {
-    /// The trials that take the time, e.g. `first 20 trials`.
-    pub fn of_trials(&self) -> String {
-        let first = if self.are_all { "" } else { "first " };
-        let plural = if self.trials == 1 { "" } else { "s" };
-        format!("{first}{} trial{plural}", self.trials)
-    }
-}
-
-impl fmt::Display for LeastTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of minutes, parts of a second say nothing.
-        let time = match self.time.as_secs() {
-            seconds @ 60.. => Duration::from_secs(seconds),
-            _ => self.time,
-        };
-        write!(f, "takes at least {} ({})", units::time(time), self.of_trials())
-    }
 }
 
 fn unimpaired() -> String {

@@ -327,6 +327,21 @@ impl Impairment {
         self.delay + jitter.unwrap_or_default()
     }
 
+    /// The shortest time that a packet takes to the other end. Packets that overtake others skip the delay.
+    pub fn shortest_transit(&self) -> Duration {
+        if self.reorder.is_some() {
+            return Duration::ZERO;
+        }
+        // Tables of distributions begin at four times the amount below the delay.
+        let jitter = self.jitter.as_ref().map(|jitter| match jitter.distribution {
+            JitterDistribution::Uniform => jitter.amount,
+            JitterDistribution::Normal | JitterDistribution::Pareto | JitterDistribution::ParetoNormal => {
+                4 * jitter.amount
+            }
+        });
+        self.delay.saturating_sub(jitter.unwrap_or_default())
+    }
+
     /// The longest time that a packet may queue. `None` without a rate, or with a limit in packets.
     /// Otherwise two delays (a round trip, if both directions are alike), but at least 50 ms and at least
     /// 100 full frames.
@@ -508,6 +523,35 @@ mod tests {
             ..delayed(10)
         };
         assert_eq!(chosen.limit_packets(), 7);
+    }
+
+    #[test]
+    fn no_packet_is_faster_than_the_shortest_transit() {
+        let shortest = |link: &Impairment| link.shortest_transit().as_millis();
+        assert_eq!(shortest(&delayed(50)), 50);
+        let jittery = Impairment {
+            jitter: jitter(10),
+            ..delayed(50)
+        };
+        assert_eq!(shortest(&jittery), 10);
+        let uniform = jitter(10).map(|jitter| Jitter {
+            distribution: JitterDistribution::Uniform,
+            ..jitter
+        });
+        let uniform = Impairment {
+            jitter: uniform,
+            ..delayed(50)
+        };
+        assert_eq!(shortest(&uniform), 40);
+        let overtaking = Impairment {
+            reorder: Some(Reorder {
+                ratio: Ratio::ONE,
+                correlation: Ratio::ZERO,
+                gap: every_packet(),
+            }),
+            ..delayed(50)
+        };
+        assert_eq!(shortest(&overtaking), 0);
     }
 
     #[test]

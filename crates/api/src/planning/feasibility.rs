@@ -9,7 +9,6 @@ use perfrun_contract::{
     limits::DIAL_TIMEOUT,
     metric::{Better, Metric},
     plan::{Cell, Plan},
-    role::Role::{self, Client, Relay, Server},
     support::dial_round_trips,
 };
 use perfrun_link::{Impairment, Loss, Ratio};
@@ -17,7 +16,7 @@ use perfrun_link::{Impairment, Loss, Ratio};
 use super::Error;
 use crate::spec::PerfRunSpec;
 
-/// Refuses a plan whose trials cannot succeed, or whose run cannot end in its time.
+/// Refuses a plan whose trials cannot succeed, or that cannot end in their time or in that of the run.
 pub fn check(spec: &PerfRunSpec, plan: &Plan) -> Result<(), Error> {
     for network in &plan.networks {
         if network.all().any(delivers_nothing) {
@@ -26,6 +25,7 @@ pub fn check(spec: &PerfRunSpec, plan: &Plan) -> Result<(), Error> {
     }
     for cell in &plan.cells {
         check_distance(plan, cell)?;
+        check_time(plan, cell, spec.timeouts.trial.into())?;
     }
     for (index, expectation) in plan.judging.expect.iter().enumerate() {
         check_metric(plan, expectation.metric).map_err(|problem| Error::Expectation { index, problem })?;
@@ -87,14 +87,8 @@ fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
     let Some(network) = plan.network(&cell.network) else {
         return Ok(());
     };
-    let path: &[Role] = match cell.relays.is_empty() {
-        true => &[Client, Server],
-        false => &[Client, Relay, Server],
-    };
-    let links = path.iter().zip(&path[1..]);
-    let impairments =
-        links.flat_map(|(near, far)| [network.between(*near, *far), network.between(*far, *near)]);
-    let round_trip: Duration = impairments.flatten().map(|impairment| impairment.delay).sum();
+    let ways = cell.impairments_of_ways(network);
+    let round_trip: Duration = ways.iter().flatten().map(|impairment| impairment.delay).sum();
     let round_trips = dial_round_trips(cell.client_stack, cell.transport);
     if round_trip * round_trips >= DIAL_TIMEOUT {
         return Err(Error::TooFarToDial {
@@ -114,5 +108,22 @@ fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
             round_trip,
         }),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a cell whose trials take longer over its network than they may. A trial has the duration of its
+/// load, and `timeout`.
+fn check_time(plan: &Plan, cell: &Cell, timeout: Duration) -> Result<(), Error> {
+    let duration = cell.parameters.duration();
+    let least = plan.least_time_of(cell);
+    match least > timeout.saturating_add(duration) {
+        true => Err(Error::TooSlow {
+            cell: cell.id.clone(),
+            network: cell.network.clone(),
+            least,
+            duration,
+            timeout,
+        }),
+        false => Ok(()),
     }
 }

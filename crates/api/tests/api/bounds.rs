@@ -31,7 +31,7 @@ fn a_plan_has_at_most_4096_cells() {
         .collect();
     let document = |include: &str| {
         format!(
-            "workload: {{ping: {{}}}}\niterations: 1\nwarmup: 0\nstacks: [{stacks}]\nnetworks: [{}]\n\
+            "workload: {{ping: {{count: 1}}}}\niterations: 1\nwarmup: 0\nstacks: [{stacks}]\nnetworks: [{}]\n\
              matrix: {{clients: [{names}], servers: [{names}], networks: [none, {}], include: [{include}], rawReference: false}}",
             networks.join(", "),
             (1..16)

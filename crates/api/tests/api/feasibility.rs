@@ -13,6 +13,16 @@ fn least_of(workload: &str, rest: &str) -> LeastTime {
     plan(&format!("workload: {workload}\n{matrix}\n{rest}")).least_time()
 }
 
+/// The least time, in milliseconds, of a trial over a network with these figures.
+fn least_over(figures: &str, workload: &str, rest: &str) -> u128 {
+    let document = format!(
+        "workload: {workload}\nnetworks: [{{name: far, {figures}}}]\niterations: 1\nwarmup: 0\n\
+         matrix: {{clients: [libp2p], servers: [libp2p], transports: [tcp], networks: [far], rawReference: false}}\n\
+         {rest}"
+    );
+    plan(&document).least_time().time.as_millis()
+}
+
 /// Why a document has no plan. The plan of its run, which may have begun with an earlier version, is there.
 fn refusal(document: &str) -> Option<String> {
     let spec = spec(document);
@@ -23,7 +33,7 @@ fn refusal(document: &str) -> Option<String> {
 /// Why this network is refused for round trips between two stacks of one kind over a transport.
 fn network(figures: &str, stack: &str, transport: &str) -> Option<String> {
     refusal(&format!(
-        "workload: {{ping: {{}}}}\nnetworks: [{{name: far, {figures}}}]\n\
+        "workload: {{ping: {{count: 1}}}}\nnetworks: [{{name: far, {figures}}}]\n\
          matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], networks: [far], \
          rawReference: false}}"
     ))
@@ -59,6 +69,140 @@ fn each_workload_takes_at_least_the_time_that_it_requests() {
         let least = least_of(workload, "iterations: 1\nwarmup: 0");
         assert_eq!(least.time, Duration::from_millis(milliseconds), "{workload}");
     }
+}
+
+#[test]
+fn each_round_trip_that_follows_another_takes_the_time_of_the_network() {
+    for (workload, round_trips) in [
+        ("{ping: {count: 10}}", 10),
+        // A dial of two round trips, and the first byte.
+        ("{handshakes: {count: 10}}", 30),
+        ("{handshakes: {count: 10, inFlight: [4]}}", 9),
+        ("{messages: {count: 10, modes: [serialAck], sizes: [64]}}", 10),
+        (
+            "{messages: {count: 100, window: 32, modes: [stream], sizes: [64]}}",
+            4,
+        ),
+        ("{messages: {count: 10, modes: [broadcast], sizes: [64]}}", 0),
+        ("{substreams: {counts: [10]}}", 0),
+        ("{bandwidth: {sizes: [1Gi], directions: [upload]}}", 0),
+    ] {
+        let least = least_over("delay: 50ms", workload, "");
+        assert_eq!(least, 100 * round_trips, "{workload}");
+    }
+    let two_peers = "topology: {peersPerClient: 2}";
+    assert_eq!(
+        least_over("delay: 50ms", "{handshakes: {count: 10}}", two_peers),
+        1500
+    );
+    // Pauses are between round trips, and messages of a schedule do not wait for it.
+    let paused = "{ping: {count: 11, interval: 100ms}}";
+    assert_eq!(least_over("delay: 50ms", paused, ""), 1000 + 1100);
+    let scheduled = "{messages: {count: 11, rate: 10, modes: [serialAck], sizes: [64]}}";
+    assert_eq!(least_over("delay: 50ms", scheduled, ""), 1100);
+    assert_eq!(least_over("delay: 5ms", scheduled, ""), 1000);
+}
+
+#[test]
+fn a_packet_may_be_as_early_as_its_network_lets_it() {
+    for (figures, round_trip) in [
+        ("delay: 50ms, direction: toServer", 50),
+        ("delay: 50ms, jitter: 5ms", 90),
+        ("delay: 50ms, jitter: 5ms, distribution: normal", 60),
+        ("delay: 50ms, reorder: 1%", 0),
+    ] {
+        let least = least_over(figures, "{ping: {count: 10}}", "");
+        assert_eq!(least, 10 * round_trip, "{figures}");
+    }
+}
+
+#[test]
+fn payload_takes_the_time_of_its_rate() {
+    let rate = "rate: 8Mbit, toClient: {rate: 80Mbit}";
+    for (workload, milliseconds) in [
+        ("{bandwidth: {sizes: [1M], directions: [upload]}}", 1000),
+        ("{bandwidth: {sizes: [1M], directions: [download]}}", 100),
+        ("{bandwidth: {sizes: [1M], directions: [both]}}", 1000),
+        (
+            "{bandwidth: {sizes: [1M], streams: [4], directions: [upload]}}",
+            4000,
+        ),
+        ("{bandwidth: {duration: 5s, directions: [upload]}}", 5000),
+        ("{messages: {count: 1000, modes: [stream], sizes: [1000]}}", 1000),
+        ("{relay: {sizes: [1M], paths: [direct]}}", 100),
+    ] {
+        let least = least_over(rate, workload, "");
+        assert_eq!(least, milliseconds, "{workload}");
+    }
+    let upload = "{bandwidth: {sizes: [1M], directions: [upload]}}";
+    let peers = |servers: u32| format!("topology: {{peersPerClient: 3, servers: {servers}}}");
+    assert_eq!(least_over(rate, upload, &peers(1)), 3000);
+    assert_eq!(
+        least_over(rate, upload, &peers(2)),
+        2000,
+        "two of three share a server"
+    );
+    assert_eq!(least_over("toClient: {rate: 8Mbit}", upload, ""), 0);
+    let relayed = "relay: {client: {rate: 80Mbit}, server: {rate: 8Mbit}}";
+    assert_eq!(
+        least_over(relayed, "{relay: {sizes: [1M], paths: [relayed]}}", ""),
+        1000
+    );
+}
+
+#[test]
+fn a_trial_that_cannot_end_in_its_time_is_refused() {
+    let document = |workload: &str, network: &str, timeouts: &str| {
+        format!(
+            "workload: {workload}\niterations: 1\nwarmup: 0\n{timeouts}\n\
+             networks: [{{name: far, delay: 60ms}}, {{name: slow, rate: 8Mbit}}]\n\
+             matrix: {{clients: [libp2p], servers: [libp2p], transports: [tcp], networks: [{network}], rawReference: false}}"
+        )
+    };
+    let pings = |count: u32, network: &str, timeouts: &str| {
+        refusal(&document(
+            &format!("{{ping: {{count: {count}}}}}"),
+            network,
+            timeouts,
+        ))
+    };
+    assert_eq!(
+        pings(1000, "far", ""),
+        None,
+        "exactly the 2 min of timeouts.trial"
+    );
+    assert_eq!(
+        pings(1001, "far", "").unwrap(),
+        "cannot end within timeouts.trial, 2 min: a trial of libp2p.libp2p.tcp.ping-1001.far takes at least 2 min \
+         0.12 s over network far; raise timeouts.trial to more than 2 min 0.12 s, or measure less (a lower count, \
+         smaller sizes)"
+    );
+    assert_eq!(pings(1001, "none", ""), None);
+    assert_eq!(pings(1001, "far", "timeouts: {trial: 3m}"), None);
+    let satellite = pings(1000, "satellite", "").unwrap();
+    assert!(
+        satellite.contains("ping-1000.satellite takes at least 9 min 36 s"),
+        "{satellite}"
+    );
+
+    let paused = document("{ping: {count: 1100, interval: 100ms}}", "far", "");
+    let refused = refusal(&paused).unwrap();
+    assert!(
+        refused
+            .starts_with("cannot end within timeouts.trial and the duration of the workload, 3 min 50 s: "),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("to more than 2 min 11.9 s"),
+        "the pauses are granted: {refused}"
+    );
+
+    let upload = |size: &str| {
+        let workload = format!("{{bandwidth: {{sizes: [{size}], directions: [upload]}}}}");
+        refusal(&document(&workload, "slow", ""))
+    };
+    assert_eq!(upload("120M"), None);
+    assert!(upload("121M").unwrap().contains("takes at least 2 min 1 s"));
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn a_plan_lists_nodes_cells_and_the_reason_of_each_skipped_cell() {
             "{line:?}: {short}"
         );
     }
-    let excluded = sweep().with("workload", json!({"ping": {}}));
+    let excluded = sweep().with("workload", json!({"ping": {"count": 10}}));
     let matrix = json!({"clients": ["litep2p", "libp2p"], "servers": ["litep2p", "libp2p"], "transports": ["tcp", "ws"], "networks": ["lan", "satellite"], "exclude": [{"network": "lan", "transport": "ws"}]});
     scratch.write("excluded.yaml", &excluded.with("matrix", matrix).text());
     let part = scratch.call(&["plan", "excluded.yaml"]).expect(0);

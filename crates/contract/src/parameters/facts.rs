@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Amount;
+use super::{Amount, Way};
 use crate::{
     distribution::Distribution,
     matrix::{Identity, Messaging, Negotiation, Protocol},
@@ -87,10 +87,25 @@ pub trait Workload: Send + Sync {
         Duration::ZERO
     }
 
-    /// The shortest time that a trial can take: [`Self::duration`], without the pause after the last item.
-    /// Zero if it is not known before the trial.
-    fn least_time(&self) -> Duration {
+    /// The time that the load takes by its own schedule: [`Self::duration`], without the pause after the last
+    /// item. Zero without a schedule.
+    fn scheduled_time(&self) -> Duration {
         self.duration().saturating_sub(self.pause())
+    }
+
+    /// Round trips that follow each other in a trial, at least. Zero if their number is not known before the
+    /// trial.
+    fn successive_round_trips(&self, _way: &Way) -> u64 {
+        0
+    }
+
+    /// The shortest time that a trial can take over a way: that of its schedule, of its round trips or of its
+    /// payload. Zero if it is not known before the trial.
+    fn least_time(&self, way: &Way) -> Duration {
+        let round_trips = way.time_of_round_trips(self.successive_round_trips(way));
+        let payload = self.transfer().map(|transfer| way.time_of_transfer(transfer));
+        let scheduled = self.scheduled_time();
+        scheduled.max(round_trips).max(payload.unwrap_or_default())
     }
 
     /// The time between two samples, in seconds. `None` if the node decides.

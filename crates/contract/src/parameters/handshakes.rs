@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, Parameters, Use, bounds::timed, facts::Workload};
+use super::{Amount, Parameters, Use, bounds::timed, facts::Workload, way::Way};
 use crate::{distribution::Distribution, matrix::Protocol, metric::Metric};
 
 pub(super) const USES: &[Use] = &[("`handshakes`", |_| {
@@ -77,6 +77,17 @@ impl Workload for Handshakes {
 
     fn duration(&self) -> Duration {
         self.amount.duration().unwrap_or_default()
+    }
+
+    /// Each slot dials and waits for its first byte, again and again.
+    fn successive_round_trips(&self, way: &Way) -> u64 {
+        match self.amount {
+            Amount::Count(count) => {
+                let rounds = count.div_ceil(self.hosts(way.peers).max(1));
+                rounds.saturating_mul(u64::from(way.dial_round_trips) + 1)
+            }
+            Amount::Seconds(_) => 0,
+        }
     }
 
     fn connects_before_start(&self) -> bool {

@@ -9,6 +9,7 @@ use super::{
     Amount, Parameters, Use,
     bounds::{duration, ensure, timed},
     facts::{FILES_BESIDES, FILES_OF_HOST, Workload},
+    way::Way,
 };
 use crate::{
     limits::{IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, MESSAGE_RATE_MAX, MESSAGE_WINDOW_MAX, RECEIVERS_MAX},
@@ -166,6 +167,16 @@ impl Workload for Messages {
         match (self.amount, self.rate) {
             (Amount::Count(_), Some(rate)) => duration(f64::from(rate).recip()),
             _ => Duration::ZERO,
+        }
+    }
+
+    /// A message waits until one that is a window before it is acknowledged. A broadcast waits for nothing.
+    fn successive_round_trips(&self, _way: &Way) -> u64 {
+        match (self.mode, self.amount) {
+            (MessageMode::SerialAck | MessageMode::Stream, Amount::Count(count)) => {
+                count.div_ceil(self.window.max(1).into())
+            }
+            _ => 0,
         }
     }
 

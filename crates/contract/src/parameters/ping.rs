@@ -9,6 +9,7 @@ use super::{
     Parameters, Use,
     bounds::{duration, ensure, is_time},
     facts::Workload,
+    way::Way,
 };
 use crate::{distribution::Distribution, matrix::Protocol, metric::Metric};
 
@@ -63,6 +64,15 @@ impl Workload for Ping {
 
     fn pause(&self) -> Duration {
         duration(self.interval_seconds)
+    }
+
+    fn successive_round_trips(&self, _way: &Way) -> u64 {
+        self.count.into()
+    }
+
+    /// Pauses are between the round trips.
+    fn least_time(&self, way: &Way) -> Duration {
+        self.scheduled_time() + way.time_of_round_trips(self.successive_round_trips(way))
     }
 
     fn operation(&self) -> Option<Distribution> {

@@ -187,13 +187,13 @@ async fn an_operator_that_takes_over_knows_the_trials_not_needed() {
 async fn an_operator_that_takes_over_knows_the_measured_networks() {
     let server = TestServer::new();
     let mut job = job(&server);
-    job.spec.matrix.networks = vec!["none".to_owned(), "wan".to_owned()];
+    job.spec.matrix.networks = vec!["none".to_owned(), "lan".to_owned()];
     job.plan = Arc::new(planning::plan(&job.spec).unwrap());
-    let place = |trial: &&Trial| job.plan.cells[trial.cell].network == "wan";
+    let place = |trial: &&Trial| job.plan.cells[trial.cell].network == "lan";
     let mut record = urgent("a");
     record.trial = job.plan.trials.iter().find(place).unwrap().clone();
     record.links = Some(LinkCheck {
-        network: "wan".to_owned(),
+        network: "lan".to_owned(),
         set_seconds: 0.1,
         probe_seconds: 0.2,
         legs: vec![],
