@@ -33,7 +33,11 @@ pub const COMMANDS: [Statuses; 21] = [
         command: "",
         meanings: &[
             (SUCCESS, "success: every trial completed, every document is valid"),
-            (INCOMPLETE, "something failed or was refused: see standard error"),
+            (
+                INCOMPLETE,
+                "a trial, a run or a command failed, or a document, a run or results were refused: the message says why, and \
+                 what to do",
+            ),
             (FAIL, "something is worse, or an expectation does not hold"),
             (
                 INCONCLUSIVE,
@@ -56,7 +60,7 @@ pub const COMMANDS: [Statuses; 21] = [
             (
                 INCOMPLETE,
                 "a trial or the run failed, or the run was refused; with --cluster also if it was cancelled or deleted: \
-                 see standard error and the report",
+                 remove the cause that the message names; --resume runs failed trials again",
             ),
             (FAIL, "every trial completed, and an expectation does not hold"),
             (
@@ -79,7 +83,10 @@ pub const COMMANDS: [Statuses; 21] = [
         command: "plan",
         meanings: &[
             (SUCCESS, "the plans were printed"),
-            (INCOMPLETE, "a document is invalid or cannot be planned"),
+            (
+                INCOMPLETE,
+                "a document cannot be read, is invalid or cannot be planned: correct what the message names",
+            ),
         ],
         note: "",
     },
@@ -89,7 +96,7 @@ pub const COMMANDS: [Statuses; 21] = [
             (SUCCESS, "no check failed: the node may take part in runs"),
             (
                 INCOMPLETE,
-                "a check failed, or the nodes could not be started: see standard error",
+                "a check failed, or the nodes could not be started: correct the node, its command or its image",
             ),
             (INTERRUPTED, "stopped by Ctrl-C, SIGTERM or SIGHUP, with --image"),
         ],
@@ -101,7 +108,7 @@ pub const COMMANDS: [Statuses; 21] = [
             (SUCCESS, "the stacks were printed"),
             (
                 INCOMPLETE,
-                "the program did not start, or does not speak the node contract",
+                "the program did not start, or does not speak the node contract: correct the program or its command",
             ),
         ],
         note: "",
@@ -112,7 +119,7 @@ pub const COMMANDS: [Statuses; 21] = [
             (SUCCESS, "every document is valid, and can be run"),
             (
                 INCOMPLETE,
-                "a document is invalid, or cannot be run: see standard error",
+                "a document cannot be read, is invalid or cannot be run: correct what the message names",
             ),
         ],
         note: "",
@@ -135,7 +142,8 @@ pub const COMMANDS: [Statuses; 21] = [
             (SUCCESS, "nothing is worse; all expectations of a single run hold"),
             (
                 INCOMPLETE,
-                "the runs cannot be compared, or a single run did not complete: see standard error",
+                "results cannot be read; the runs differ in more than their program (--allow), have no cell in common, or \
+                 are too few; or a single run did not complete: resume it, or compare others",
             ),
             (
                 FAIL,
@@ -152,7 +160,10 @@ pub const COMMANDS: [Statuses; 21] = [
         command: "history",
         meanings: &[
             (SUCCESS, "the medians were printed"),
-            (INCOMPLETE, "the results cannot be read"),
+            (
+                INCOMPLETE,
+                "the results cannot be read: name a folder that `perfrun run` has made",
+            ),
         ],
         note: "",
     },
@@ -165,7 +176,7 @@ pub const COMMANDS: [Statuses; 21] = [
             ),
             (
                 INCOMPLETE,
-                "the cluster did not answer, or refused: see standard error",
+                "the cluster did not answer or refused: check --context, --namespace and your rights",
             ),
         ],
         note: "",
@@ -176,7 +187,8 @@ pub const COMMANDS: [Statuses; 21] = [
             (SUCCESS, "every trial completed, and all expectations hold"),
             (
                 INCOMPLETE,
-                "a trial or the run failed, or the run was cancelled or deleted: see standard error",
+                "a trial or the run failed, the run was cancelled or deleted, or there is none of this name: remove the \
+                 cause that the message names, and run it again",
             ),
             (FAIL, "every trial completed, and an expectation does not hold"),
             (
@@ -193,7 +205,7 @@ pub const COMMANDS: [Statuses; 21] = [
             (SUCCESS, "the results were printed, however the run ended"),
             (
                 INCOMPLETE,
-                "the run has not ended, or has no results, or nothing for junit: see standard error",
+                "the run has not ended (`perfrun watch` waits for its end), or has no results, or nothing for junit",
             ),
             STOPPED,
         ],
@@ -206,7 +218,10 @@ pub const COMMANDS: [Statuses; 21] = [
                 SUCCESS,
                 "the run has ended or was deleted; with --no-wait, it will be cancelled",
             ),
-            (INCOMPLETE, "the run could not be cancelled: see standard error"),
+            (
+                INCOMPLETE,
+                "the run could not be cancelled: there is none of this name, or the cluster did not answer or refused",
+            ),
             (
                 INTERRUPTED,
                 "stopped by Ctrl-C, SIGTERM or SIGHUP; the run will be cancelled",
@@ -218,7 +233,10 @@ pub const COMMANDS: [Statuses; 21] = [
         command: "logs",
         meanings: &[
             (SUCCESS, "the logs were printed"),
-            (INCOMPLETE, "a log cannot be read: see standard error"),
+            (
+                INCOMPLETE,
+                "a log cannot be read: its pod does not exist or has not started, or the cluster did not answer or refused",
+            ),
             STOPPED,
         ],
         note: "",
@@ -232,7 +250,7 @@ pub const COMMANDS: [Statuses; 21] = [
             ),
             (
                 INCOMPLETE,
-                "it could not be set, or its emulator stopped: see standard error",
+                "it could not be set, or its emulator stopped: check the interface, the peers, --backend and your privileges",
             ),
         ],
         note: "",
@@ -241,7 +259,10 @@ pub const COMMANDS: [Statuses; 21] = [
         command: "link show",
         meanings: &[
             (SUCCESS, "the state was printed"),
-            (INCOMPLETE, "it cannot be read: see standard error"),
+            (
+                INCOMPLETE,
+                "it cannot be read: check the interface, the network namespace and your privileges",
+            ),
         ],
         note: "",
     },
@@ -254,7 +275,8 @@ pub const COMMANDS: [Statuses; 21] = [
             ),
             (
                 INCOMPLETE,
-                "the link does not behave as expected, or could not be measured: see the output",
+                "the link does not behave as expected, as the output shows, or could not be measured: check that the peer \
+                 answers probes",
             ),
         ],
         note: "",
@@ -263,7 +285,10 @@ pub const COMMANDS: [Statuses; 21] = [
         command: "link clear",
         meanings: &[
             (SUCCESS, "the interface has no impairment that perfrun has set"),
-            (INCOMPLETE, "it could not be removed: see standard error"),
+            (
+                INCOMPLETE,
+                "it could not be removed: check the interface, the network namespace and your privileges",
+            ),
         ],
         note: "",
     },
@@ -313,6 +338,17 @@ impl Statuses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_meaning_says_more_than_where_to_look() {
+        for statuses in &COMMANDS {
+            for (status, meaning) in statuses.meanings() {
+                let elsewhere = ["see standard error", "see the output"];
+                let is_said = !elsewhere.iter().any(|words| meaning.contains(words));
+                assert!(is_said, "{} {status}: {meaning}", statuses.command);
+            }
+        }
+    }
 
     #[test]
     fn exit_statuses_of_a_command_ascend() {

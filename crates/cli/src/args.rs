@@ -409,7 +409,7 @@ pub struct PlanArgs {
 #[derive(Args, Debug)]
 pub struct Validate {
     /// Files with PerfRun and PerfSchedule documents; `-` reads standard input. A folder stands for the
-    /// .yaml, .yml and .json files in it, but not for those of its folders.
+    /// .yaml, .yml and .json files in it. Its subfolders are not read.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
 }
