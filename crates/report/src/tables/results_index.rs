@@ -358,7 +358,8 @@ impl<'a> ResultsIndex<'a> {
         })
     }
 
-    /// Why there is no value.
+    /// Why there is no value. Nothing is said of a cell with a trial that completed: it was measured, but this
+    /// value does not apply to it.
     pub(crate) fn missing(
         &self,
         pair: StackPair<'_>,
@@ -367,6 +368,7 @@ impl<'a> ResultsIndex<'a> {
     ) -> table::Field {
         let id = id(pair, path, parameters);
         match self.cell_index(&id) {
+            Some(cell_index) if !self.by_cell[cell_index].completed.is_empty() => NOTHING.into(),
             Some(cell_index) if self.results.tally.failed_of_cell(cell_index) > 0 => "failed".into(),
             Some(_) => "not run".into(),
             None if self.plan().skipped.iter().any(|skipped| skipped.id == id) => SKIPPED.into(),
@@ -382,20 +384,8 @@ impl<'a> ResultsIndex<'a> {
         marks
     }
 
-    /// What limits the trust in a value: flags, and trials that have none.
+    /// What limits the trust in a value: flags, and trials without it.
     fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
-        let needed = self.of_cell(cell).map(|own| own.needed);
-        let fewer = needed.filter(|&needed| row.count < needed).map(|needed| {
-            let interval = if row.ci95_low.is_none() && needed >= VALUES_MIN {
-                ", too few for an interval"
-            } else {
-                ""
-            };
-            format!(
-                "over {} of {needed} trials; the others lack this value{interval}",
-                row.count
-            )
-        });
         let of_all = move |count: u32, text: String| {
             let plural = if row.count == 1 { "" } else { "s" };
             format!("{count} of {} trial{plural}: {text}", row.count)
@@ -429,7 +419,35 @@ impl<'a> ResultsIndex<'a> {
             1 => of_all(1, longest.to_string()),
             more => of_all(more, format!("a node stood still; in the worst, {longest}")),
         });
-        flags.chain(lost).chain(stood_still).chain(fewer)
+        flags.chain(lost).chain(stood_still).chain(self.fewer(cell, row))
+    }
+
+    /// Why a value is of fewer trials than were needed. `None` if it is of all.
+    fn fewer(&self, cell: &Cell, row: &SummaryRow) -> Option<String> {
+        let own = self.of_cell(cell).filter(|own| row.count < own.needed)?;
+        let [needed, count] = [own.needed, row.count].map(|number| number as usize);
+        let (ended, completed) = (self.counting(cell).count(), own.completed.len());
+        let [has_none, have_none] = ["has", "have"].map(|verb| format!("{verb} no value of {}", row.metric));
+        let others = [
+            (ended.saturating_sub(completed), "failed", "failed"),
+            (needed.saturating_sub(ended), "was not run", "were not run"),
+            (
+                completed.saturating_sub(count),
+                has_none.as_str(),
+                have_none.as_str(),
+            ),
+        ];
+        let others = others.into_iter().filter(|(number, ..)| *number > 0);
+        let others = others.map(|(number, one, several)| match number {
+            1 => format!("1 {one}"),
+            _ => format!("{number} {several}"),
+        });
+        let interval = match row.ci95_low.is_none() && own.needed >= VALUES_MIN {
+            true => "; too few for an interval",
+            false => "",
+        };
+        let others = Vec::from_iter(others).join(", ");
+        Some(format!("over {count} of {needed} trials: {others}{interval}"))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Operations that failed, in reports.
 
+use perfrun_api::results::Results;
 use perfrun_contract::{
+    metric::Metric,
     node::Reason,
     record::{Flag, TrialFailure},
     role::Role,
@@ -45,6 +47,52 @@ Counts over all measured trials of a cell that continued.
 ";
     let rendered = markdown(&results.reported_run());
     assert!(rendered.contains(table), "{rendered}");
+}
+
+#[test]
+fn a_value_of_fewer_trials_says_which_failed_which_were_not_run_and_which_are_without_it() {
+    let document = "
+  workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
+  iterations: 10
+  warmup: 0
+";
+    let rendered = |results: &Results| markdown(&results.reported_run());
+    let mut results = run(document).interrupted_after(9).results();
+    let note = "Over 9 of 10 trials: 1 was not run.";
+    assert!(rendered(&results).contains(note), "{}", rendered(&results));
+
+    results.trials.truncate(8);
+    results.trials[1].failure = Some(TrialFailure {
+        node: None,
+        reason: Reason::Timeout,
+        message: "not done".to_owned(),
+    });
+    results.trials[2].metrics.remove(&Metric::UploadGoodput);
+    results.summary.clear();
+    let note = "Over 6 of 10 trials: 1 failed, 2 were not run, 1 has no value of uploadGoodput.";
+    assert!(rendered(&results).contains(note), "{}", rendered(&results));
+    let others = "Over 7 of 10 trials: 1 failed, 2 were not run.";
+    assert!(rendered(&results).contains(others), "{}", rendered(&results));
+
+    results.trials.truncate(4);
+    let few = "Over 2 of 10 trials: 1 failed, 6 were not run, 1 has no value of uploadGoodput; too few for an interval.";
+    assert!(rendered(&results).contains(few), "{}", rendered(&results));
+}
+
+#[test]
+fn a_cell_that_was_measured_is_not_called_not_run() {
+    let results = run("
+  workload: {messages: {modes: [serialAck], sizes: [64], count: 10}}
+  stacks: [{name: tuned, stack: libp2p, settings: {tcpCongestion: cubic}}]
+  matrix: {clients: [libp2p, tuned], servers: [libp2p], transports: [tcp]}
+  iterations: 2
+")
+    .results();
+    let rendered = markdown(&results.reported_run());
+    // A share of raw would compare controllers.
+    assert!(rendered.contains("## Share of raw"), "{rendered}");
+    assert!(!rendered.contains("not run"), "{rendered}");
 }
 
 #[test]
