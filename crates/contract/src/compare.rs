@@ -291,7 +291,7 @@ pub enum NoFinding {
     /// The control of the comparison, which is its baseline once more, was found to differ from the baseline:
     /// this machine measures one program differently at different times. Use a quieter one.
     ControlDiffers,
-    /// No trial has the metric.
+    /// The baseline or the candidate has no trial with a value of the metric.
     NotMeasured,
     /// A node was a debug build: measure a release build.
     DebugBuild,

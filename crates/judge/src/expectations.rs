@@ -139,9 +139,13 @@ impl AllowedRegression<'_> {
                 text::change(ratio.as_ref())
             }
         };
+        let found = match self.found.differences.len() {
+            0 => "no pair of trials has values that count".to_owned(),
+            1 => format!("{change} (1 pair)"),
+            pairs => format!("{change} ({pairs} pairs)"),
+        };
         format!(
-            "{change} ({} pairs){failures}; {} worse is allowed",
-            self.found.differences.len(),
+            "{found}{failures}; {} worse is allowed",
             units::percent(self.share)
         )
     }

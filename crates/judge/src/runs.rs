@@ -59,11 +59,15 @@ pub enum Basis {
 impl Basis {
     /// A number of them, for example `40 pairs`.
     pub(crate) fn number(self, count: u32) -> String {
+        let counted = |one: &str, several: &str| match count {
+            1 => format!("1 {one}"),
+            _ => format!("{count} {several}"),
+        };
         match self {
-            Self::Trials => format!("{count} pairs"),
+            Self::Trials => counted("pair", "pairs"),
             Self::TwoRuns => "one run each".to_owned(),
-            Self::PairsOfRuns => format!("{count} pairs of runs"),
-            Self::EarlierRuns => format!("{count} earlier runs"),
+            Self::PairsOfRuns => counted("pair of runs", "pairs of runs"),
+            Self::EarlierRuns => counted("earlier run", "earlier runs"),
         }
     }
 }

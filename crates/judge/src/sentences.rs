@@ -342,13 +342,17 @@ impl<'a> Names<'a> {
         }
         match comparison.reason {
             Some(NoFinding::TooFewPairs) | None => {
-                let things = match basis {
-                    Basis::Trials => "pairs of trials",
-                    Basis::TwoRuns => "runs",
-                    Basis::PairsOfRuns => "pairs of runs",
-                    Basis::EarlierRuns => "earlier runs",
+                let (one, several) = match basis {
+                    Basis::Trials => ("pair of trials", "pairs of trials"),
+                    Basis::TwoRuns => ("run", "runs"),
+                    Basis::PairsOfRuns => ("pair of runs", "pairs of runs"),
+                    Basis::EarlierRuns => ("earlier run", "earlier runs"),
                 };
-                let (pairs, excluded) = (comparison.pairs, comparison.excluded_pairs);
+                let counting = match comparison.pairs {
+                    1 => format!("1 {one} counts"),
+                    pairs => format!("{pairs} {several} count"),
+                };
+                let excluded = comparison.excluded_pairs;
                 let excluded = match excluded {
                     0 => String::new(),
                     some => format!(", and {some} do not"),
@@ -367,7 +371,7 @@ impl<'a> Names<'a> {
                     Basis::Trials => "increase `iterations`",
                     _ => "measure more runs",
                 };
-                format!("only {pairs} {things} count{excluded}, and a finding needs {least}: {more}")
+                format!("only {counting}{excluded}, and a finding needs {least}: {more}")
             }
             Some(NoFinding::Disturbed) => {
                 let most = if basis == Basis::Trials { "pairs" } else { "trials" };
@@ -381,7 +385,9 @@ impl<'a> Names<'a> {
                 "the control, the baseline once more, differs from it".to_owned()
             }
             Some(NoFinding::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
-            Some(NoFinding::NotMeasured) => "no trial has this metric".to_owned(),
+            Some(NoFinding::NotMeasured) => {
+                "the baseline or the candidate has no trial with a value of it".to_owned()
+            }
             Some(NoFinding::DebugBuild) => "a node was a debug build".to_owned(),
             Some(NoFinding::WindowLimited) => format!("{WINDOW_LIMITED} of most trials"),
         }

@@ -445,6 +445,28 @@ fn sentences_name_a_path_as_tables_do() {
 }
 
 #[test]
+fn a_run_that_was_stopped_early_says_how_few_pairs_it_has() {
+    let stopped_after = |iterations: u32| {
+        let mut run = Run::new(&[1.0], 20).allowing(0.05);
+        run.records.retain(|record| record.trial.iteration < iterations);
+        texts(&run.plan, &run.judge())
+    };
+    for (iterations, words) in [
+        (0, "only 0 pairs of trials count, and a finding needs 10"),
+        (0, "no pair of trials has values that count; 5 % worse is allowed"),
+        (1, "only 1 pair of trials counts, and a finding needs 10"),
+        (1, "(1 pair); 5 % worse is allowed"),
+        (2, "(2 pairs); 5 % worse is allowed"),
+    ] {
+        let texts = stopped_after(iterations);
+        assert!(
+            texts.iter().any(|text| text.contains(words)),
+            "{words}: {texts:?}"
+        );
+    }
+}
+
+#[test]
 fn findings_are_sentences() {
     let mut run = Run::new(&[0.85, 1.0, 1.0, 0.98], 40).allowing(0.05);
     run.records.retain(|record| match record.trial.cell {
