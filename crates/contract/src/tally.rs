@@ -271,6 +271,7 @@ impl Tally {
                 Phase::Succeeded,
                 EndReason::Succeeded,
                 match self.not_needed {
+                    None if needed == 1 => "the only trial was measured".to_owned(),
                     None => format!("all {needed} trials were measured"),
                     Some(not_needed) => format!("{needed} trials were measured; {not_needed}"),
                 },

@@ -56,6 +56,13 @@ fn have_one_conclusion(cases: Vec<Case>) {
 }
 
 #[test]
+fn a_run_of_one_trial_has_a_conclusion_in_the_singular() {
+    let tally = Tally::of(&plan_of(&["c0.i0"]), &[completed("c0.i0")]);
+    let Conclusion { message, .. } = tally.conclusion(Complete, None, None);
+    assert_eq!(message, "the only trial was measured");
+}
+
+#[test]
 fn every_sequence_of_records_has_one_conclusion() {
     const ALL: &str = "4 completed, 0 failed, Succeeded, Succeeded: all 4 trials were measured";
     let beside_a_failure = lost_once("c0.i0")

@@ -217,7 +217,13 @@ fn warnings(index: &ResultsIndex<'_>) -> Vec<String> {
     match phase {
         Phase::Succeeded => {}
         Phase::Running => warnings.push(format!("The run is in progress: {message}.")),
-        Phase::Cancelled => warnings.push(format!("Cancelled: {message}. Their results are kept.")),
+        Phase::Cancelled => {
+            let kept = match results.tally.counts().completed {
+                0 => "",
+                _ => " Their results are kept.",
+            };
+            warnings.push(format!("Cancelled: {message}.{kept}"));
+        }
         _ => warnings.push(
             format!("{reason}: {message}. {}", reason.meaning())
                 .trim_end()

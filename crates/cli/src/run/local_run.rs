@@ -75,9 +75,19 @@ impl LocalRun<'_> {
             },
             self.results_folder.path().display(),
         ));
-        let least = least_time(plan).filter(|_| records.is_empty());
-        for line in least
+        let is_new = records.is_empty();
+        let least = least_time(plan).filter(|_| is_new);
+        let resumed = (!is_new).then(|| {
+            let counts = self.results_folder.results().tally().counts();
+            format!(
+                "resumed: {} of {} trials are complete",
+                counts.completed,
+                counts.needed()
+            )
+        });
+        for line in resumed
             .into_iter()
+            .chain(least)
             .chain(few_pairs(plan))
             .chain(skipped(plan, false))
         {

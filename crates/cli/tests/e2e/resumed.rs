@@ -42,6 +42,7 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
             "that was measured before: {ended}"
         );
         assert!(ended.stderr.contains("[8/8]"), "{ended}");
+        assert!(ended.stderr.contains(" of 8 trials are complete\n"), "{ended}");
         let last = results(&folder);
         assert_eq!((last.state, &last.reason), (RunState::Complete, &None));
         assert_eq!(by_attempt(&last).len(), 8);

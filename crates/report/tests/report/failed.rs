@@ -81,6 +81,24 @@ fn a_value_of_fewer_trials_says_which_failed_which_were_not_run_and_which_are_wi
 }
 
 #[test]
+fn a_run_that_was_stopped_before_its_first_trial_keeps_no_results() {
+    let document = "
+  workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
+  iterations: 2
+  warmup: 0
+";
+    let rendered =
+        |trials: usize| markdown(&run(document).interrupted_after(trials).results().reported_run());
+    let stopped = rendered(0);
+    assert!(
+        stopped.contains("0 of 2 trials completed.") && !stopped.contains("results are kept"),
+        "{stopped}"
+    );
+    assert!(rendered(1).contains("1 of 2 trials completed. Their results are kept."));
+}
+
+#[test]
 fn a_cell_that_was_measured_is_not_called_not_run() {
     let results = run("
   workload: {messages: {modes: [serialAck], sizes: [64], count: 10}}
