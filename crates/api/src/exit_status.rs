@@ -59,8 +59,9 @@ pub const COMMANDS: [Statuses; 21] = [
             ),
             (
                 INCOMPLETE,
-                "a trial or the run failed, or the run was refused; with --cluster also if it was cancelled or deleted: \
-                 remove the cause that the message names; --resume runs failed trials again",
+                "a trial or the run failed, the run was refused, or the machine was not quiet in time (--wait-quiet); with \
+                 --cluster also if the run was cancelled or deleted: remove the cause that the message names; --resume runs \
+                 failed trials again",
             ),
             (FAIL, "every trial completed, and an expectation does not hold"),
             (
@@ -142,8 +143,8 @@ pub const COMMANDS: [Statuses; 21] = [
             (SUCCESS, "nothing is worse; all expectations of a single run hold"),
             (
                 INCOMPLETE,
-                "results cannot be read; the runs differ in more than their program (--allow), have no cell in common, or \
-                 are too few; or a single run did not complete: resume it, or compare others",
+                "results cannot be read; the runs differ in more than their program (see --allow), have no cell in common, or \
+                 are too few; a single run did not complete (resume it), or has neither `compare` nor `expect`",
             ),
             (
                 FAIL,
@@ -154,7 +155,8 @@ pub const COMMANDS: [Statuses; 21] = [
                 "something is inconclusive or not comparable (0 with --inconclusive pass)",
             ),
         ],
-        note: "",
+        note: "Two single runs, BASE and CANDIDATE, are never better or worse: their status is 4, or 0 with \
+               --inconclusive pass.",
     },
     Statuses {
         command: "history",
