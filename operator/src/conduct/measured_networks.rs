@@ -55,6 +55,7 @@ impl MeasuredNetworks {
         };
         let others = match wrong.count() {
             0 => String::new(),
+            1 => "; and 1 other network".to_owned(),
             others => format!("; and {others} other networks"),
         };
         Some((Status::False, NOT_EFFECTIVE, format!("{first}{others}").into()))

@@ -157,12 +157,24 @@ fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionValues<
                 skipped,
                 ..
             } = outline;
+            let counted = |count: usize, what: &str| match count {
+                1 => format!("1 {what}"),
+                _ => format!("{count} {what}s"),
+            };
             let skipped = match &outline.first_skipped {
                 None => String::new(),
-                Some(reason) => format!("; {skipped} cells skipped, the first because {reason}"),
+                Some(reason) => format!(
+                    "; {} skipped, the first because {reason}",
+                    counted(*skipped, "cell")
+                ),
             };
             let at_most = if *may_end_early { "up to " } else { "" };
-            let message = format!("{at_most}{trials} trials of {cells} cells on {nodes} nodes{skipped}");
+            let message = format!(
+                "{at_most}{} of {} on {}{skipped}",
+                counted(*trials, "trial"),
+                counted(*cells, "cell"),
+                counted(*nodes, "node")
+            );
             (Status::True, Reason::Valid, message.into())
         }
         (_, None) => (

@@ -51,8 +51,10 @@ pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionValu
         .unwrap_or_default();
     match judged.verdict {
         Some(Verdict::Pass) => {
-            let count = judged.expectations.len();
-            let message = format!("all expectations hold, {count} in number");
+            let message = match judged.expectations.len() {
+                1 => "the only expectation holds".to_owned(),
+                count => format!("all expectations hold, {count} in number"),
+            };
             (Status::True, Reason::ExpectationsHold, message.into())
         }
         Some(Verdict::Fail) => {
@@ -88,6 +90,7 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
         let first = sentence(failed.next()?, expected);
         let text = match failed.count() {
             0 => first,
+            1 => format!("{first}; and 1 other cell"),
             others => format!("{first}; and {others} other cells"),
         };
         Some(warning(one.failure_reason, &text, &format!("Expect{index}")))
@@ -95,7 +98,10 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
     let mut events: Vec<_> = broken.by_ref().take(EVENTS_MAX).collect();
     let others = broken.count();
     if others > 0 {
-        let text = format!("and {others} more expectations do not hold");
+        let text = match others {
+            1 => "and 1 more expectation does not hold".to_owned(),
+            _ => format!("and {others} more expectations do not hold"),
+        };
         events.push(warning(Reason::ExpectationsFail, &text, "Expect"));
     }
     events

@@ -119,7 +119,7 @@ fn each_expectation_that_does_not_hold_is_an_event() {
     assert_eq!(life.reasons(), ["Succeeded", "AboveMaximum"]);
     let event = &life.events[1];
     assert_eq!(event.type_, EventType::Warning);
-    assert_eq!(event.note, Some(format!("{sentence}; and 1 other cells")));
+    assert_eq!(event.note, Some(format!("{sentence}; and 1 other cell")));
 }
 
 #[test]
