@@ -6,6 +6,7 @@ use perfrun_link::Impairment;
 
 use super::{Cell, Plan};
 use crate::{
+    matrix::Stack,
     network::NetworkImpairments,
     parameters::Way,
     role::Role::{self, Client, Relay, Server},
@@ -69,8 +70,13 @@ impl Plan {
 
     fn way(&self, cell: &Cell) -> Way {
         let servers = cell.servers.len().max(1) as u32;
+        let dial = match cell.client_stack {
+            // It may send data with its dial.
+            Stack::External => 0,
+            stack => dial_round_trips(stack, cell.transport),
+        };
         let unimpaired = Way {
-            dial_round_trips: dial_round_trips(cell.client_stack, cell.transport),
+            dial_round_trips: dial,
             peers: cell.peers_per_client,
             peers_on_link: cell.peers_per_client.div_ceil(servers),
             ..Way::default()
