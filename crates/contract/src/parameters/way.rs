@@ -30,8 +30,8 @@ impl Way {
         self.round_trip.saturating_mul(count)
     }
 
-    /// The time that the payload of a [transfer](super::Workload::transfer) takes at the rate of the way. Zero
-    /// if its bytes are not known before the trial. Directions may overlap.
+    /// The time that the payload of a [transfer](super::Workload::transfer) takes at the rate of the way. Its
+    /// directions may overlap. Zero if its bytes are not known before the trial.
     pub(super) fn time_of_transfer(&self, transfer: (Direction, Amount, u32)) -> Duration {
         let (direction, Amount::Count(bytes), streams) = transfer else {
             return Duration::ZERO;

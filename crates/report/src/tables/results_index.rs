@@ -358,8 +358,8 @@ impl<'a> ResultsIndex<'a> {
         })
     }
 
-    /// Why there is no value. Nothing is said of a cell with a trial that completed: it was measured, but this
-    /// value does not apply to it.
+    /// Why there is no value. Nothing is said of a cell with a trial that completed: it was measured, and this
+    /// value does not apply.
     pub(crate) fn missing(
         &self,
         pair: StackPair<'_>,
