@@ -358,7 +358,7 @@ impl<'a> ResultsIndex<'a> {
         })
     }
 
-    /// Why there is no value. Nothing is said of a cell with a trial that completed: it was measured, and this
+    /// Why there is no value. Nothing is said of a cell with a trial that completed: it was measured, and the
     /// value does not apply.
     pub(crate) fn missing(
         &self,
