@@ -160,7 +160,7 @@ fn is_crossed(plan: &Plan) -> bool {
 fn by_transports(plan: &Plan) -> Vec<[String; 2]> {
     let mut pairs: Vec<(String, Vec<String>)> = vec![];
     for cell in &plan.cells {
-        let (pair, transport) = (cell.stack_pair(), cell.transport.to_string());
+        let (pair, transport) = (cell.stack_pair().to_string(), cell.transport.to_string());
         match pairs.iter_mut().find(|(known, _)| *known == pair) {
             Some((_, transports)) if transports.contains(&transport) => {}
             Some((_, transports)) => transports.push(transport),

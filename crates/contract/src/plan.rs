@@ -137,12 +137,12 @@ impl Cell {
         }
     }
 
-    /// The pair of stacks as tables head it, e.g. `libp2p → litep2p`, or `raw` for the raw reference.
-    pub fn stack_pair(&self) -> String {
-        if self.is_raw() && self.client == self.server {
-            self.client.to_string()
-        } else {
-            format!("{} → {}", self.client, self.server)
+    /// The stack that dials and the stack that listens.
+    pub fn stack_pair(&self) -> StackPair<'_> {
+        StackPair {
+            client: &self.client.0,
+            server: &self.server.0,
+            is_raw: self.is_raw(),
         }
     }
 
@@ -161,8 +161,7 @@ impl Cell {
 
     /// Whether other cells are compared with this one: plain connections, of no variant.
     pub fn is_raw_reference(&self) -> bool {
-        let is_plain = |name: &StackName| name.0 == Stack::Raw.as_ref();
-        self.is_raw() && is_plain(&self.client) && is_plain(&self.server)
+        self.stack_pair().is_raw_reference()
     }
 
     /// Whether this measures the stream layer of commonware, below commonware-p2p.
@@ -226,6 +225,36 @@ impl Cell {
     pub fn nodes(&self) -> impl Iterator<Item = &String> {
         let by_role = self.nodes_by_role().into_iter();
         by_role.flat_map(|(_, names)| names.iter())
+    }
+}
+
+/// A pair of stacks, by their names in the matrix. Its text is that of tables: `libp2p → litep2p`, or `raw` for
+/// the raw reference.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StackPair<'a> {
+    /// The stack that dials.
+    pub client: &'a str,
+    /// The stack that listens.
+    pub server: &'a str,
+    /// Whether neither end has a peer-to-peer stack.
+    pub is_raw: bool,
+}
+
+impl StackPair<'_> {
+    /// Whether it is that of the raw reference: plain connections, of no variant.
+    pub fn is_raw_reference(self) -> bool {
+        let raw: &str = Stack::Raw.into();
+        self.is_raw && self.client == raw && self.server == raw
+    }
+}
+
+impl fmt::Display for StackPair<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_raw_reference() {
+            f.write_str(self.client)
+        } else {
+            write!(f, "{} → {}", self.client, self.server)
+        }
     }
 }
 

@@ -191,7 +191,7 @@ impl<'a> Names<'a> {
             cells: plan.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect(),
             have_loads: vary(|cell| cell.parameters.to_string()),
             have_networks: vary(|cell| cell.network.clone()),
-            have_pairs: vary(Cell::stack_pair) || plan.compares_stacks(),
+            have_pairs: vary(|cell| cell.stack_pair().to_string()) || plan.compares_stacks(),
         }
     }
 

@@ -37,11 +37,11 @@ use perfrun_judge::{VALUES_MIN, runs::Basis, summary, verdict};
 pub(crate) use comparisons::{load, pair};
 pub use environment::builds;
 pub(crate) use grid::paths;
-use grid::{Column, FAILURES, Grid, detail, key_fields};
+use grid::{Column, FAILURES, Grid, detail, header, key_fields};
 pub use links::line as links_line;
 pub(crate) use notes::Notes;
 use notes::explained;
-pub(crate) use results_index::{ResultsIndex, StackPair};
+pub(crate) use results_index::ResultsIndex;
 
 use crate::{
     selection::ShownResults,

@@ -80,7 +80,7 @@ fn the_raw_reference_comes_first_and_once_for_every_kind_of_transport() {
             "libp2p.libp2p.tcp-tls.ping-1000",
         ]
     );
-    assert_eq!(plan.cells[0].stack_pair(), "raw");
+    assert_eq!(plan.cells[0].stack_pair().to_string(), "raw");
     assert!(plan.cells[0].is_raw() && !plan.cells[2].is_raw());
 }
 
@@ -209,7 +209,7 @@ fn a_variant_has_nodes_of_its_own() {
         cell_ids(&plan),
         ["libp2p.next.tcp.ping-1000", "next.next.tcp.ping-1000"]
     );
-    assert_eq!(plan.cells[0].stack_pair(), "libp2p → next");
+    assert_eq!(plan.cells[0].stack_pair().to_string(), "libp2p → next");
     assert_eq!(
         (plan.cells[0].client_stack, plan.cells[0].server_stack),
         (Stack::Libp2p, Stack::Libp2p)
@@ -270,8 +270,16 @@ fn variants_of_raw_have_cells_with_different_ids() {
     let plan = ping(
         "stacks: [{name: raw-tuned, stack: raw, env: {A: b}}]\nmatrix: {clients: [raw, raw-tuned], servers: [raw]}",
     );
-    let pairs: Vec<String> = plan.cells.iter().map(|cell| cell.stack_pair()).collect();
-    assert_eq!(pairs, ["raw", "raw-tuned → raw"]);
+    let pairs = |plan: &Plan| -> Vec<String> {
+        let pairs = plan.cells.iter().map(|cell| cell.stack_pair().to_string());
+        pairs.collect()
+    };
+    assert_eq!(pairs(&plan), ["raw", "raw-tuned → raw"]);
+    let alone = ping(
+        "stacks: [{name: raw-tuned, stack: raw, env: {A: b}}]\n\
+         matrix: {clients: [raw-tuned], servers: [raw-tuned], rawReference: false}",
+    );
+    assert_eq!(pairs(&alone), ["raw-tuned → raw-tuned"]);
 }
 
 #[test]
@@ -482,7 +490,7 @@ fn peers_in_memory_are_of_one_variant() {
          matrix: {clients: [new], servers: [new, libp2p], transports: [memory]}",
     );
     assert_eq!(plan.cells.len(), 1);
-    assert_eq!(plan.cells[0].stack_pair(), "new → new");
+    assert_eq!(plan.cells[0].stack_pair().to_string(), "new → new");
     assert!(
         plan.skipped[0].reason.contains("the same variant"),
         "{:?}",

@@ -15,7 +15,7 @@ fn settings_of_a_variant_are_in_its_cells_and_peers_that_differ_are_skipped() {
     let planned: Vec<_> = plan
         .cells
         .iter()
-        .map(|cell| (cell.stack_pair(), settings(cell)))
+        .map(|cell| (cell.stack_pair().to_string(), settings(cell)))
         .collect();
     let (v0, v1) = ((Cups::V0, Cups::V0), (Cups::V1, Cups::V1));
     let expected = [
@@ -152,7 +152,8 @@ fn messages_pass_by_one_protocol_at_both_ends() {
              stacks: [{{name: notified, stack: litep2p, settings: {{messaging: notifications}}}}, \
              {{name: gossip, stack: libp2p, settings: {{messaging: gossipsub}}}}]"
         ));
-        let pairs: Vec<_> = plan.cells.iter().map(Cell::stack_pair).collect();
+        let pairs = plan.cells.iter().map(|cell| cell.stack_pair().to_string());
+        let pairs: Vec<String> = pairs.collect();
         let reasons = plan.skipped.into_iter().map(|skipped| skipped.reason);
         (pairs, reasons.collect::<Vec<_>>())
     };

@@ -1,7 +1,12 @@
 //! From the rows of a summary to lines and bars.
 
 use perfrun_contract::{
-    metric::Metric, node::Sample, parameters::Parameters, plan::Cell, record::NodeRecord, role::Role,
+    metric::Metric,
+    node::Sample,
+    parameters::Parameters,
+    plan::{Cell, StackPair},
+    record::NodeRecord,
+    role::Role,
     summary::SummaryRow,
 };
 
@@ -15,7 +20,7 @@ use super::{
 };
 use crate::{
     order::{distinct, grouped},
-    tables::{ResultsIndex, StackPair},
+    tables::ResultsIndex,
     units::{self, Scale},
 };
 
@@ -75,7 +80,7 @@ impl Sweep<'_> {
     fn panel(&self, index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>) -> Option<lines::Panel> {
         let cells = panel_cells.cells.iter();
         let measured = cells.filter_map(|cell| Some((*cell, index.row(cell, panel_cells.metric)?)));
-        let pairs = grouped(measured.map(|(cell, row)| (StackPair::of(cell), (cell, row))));
+        let pairs = grouped(measured.map(|(cell, row)| (cell.stack_pair(), (cell, row))));
         let cells = pairs.iter().flat_map(|(_, of_pair)| of_pair);
         let mut x = distinct(cells.filter_map(|(cell, _)| (self.x_of)(&cell.parameters)));
         x.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -190,7 +195,7 @@ pub(super) fn median_bars(
 fn bars(index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>, up_to: Option<Metric>) -> Vec<Bar> {
     let bar = |cell: &&Cell| {
         let row = index.row(cell, panel_cells.metric)?;
-        let pair = StackPair::of(cell);
+        let pair = cell.stack_pair();
         let value = units::text(row.unit, row.median);
         let (whisker, label) = match up_to.map(|metric| index.row(cell, metric)) {
             None => (row.interval(), value),
@@ -211,16 +216,16 @@ fn bars(index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>, up_to: Option<Me
             value: row.median,
             whisker,
             label,
-            hint: format!("{}: {hint}", pair.label()),
+            hint: format!("{pair}: {hint}"),
         })
     };
     panel_cells.cells.iter().filter_map(bar).collect()
 }
 
 /// A pair's name in at most `longest` characters. What one side does not need, the other gets.
-pub(super) fn name(pair: StackPair<'_>, longest: usize) -> String {
-    if pair.raw {
-        return theme::shortened(&pair.label(), longest);
+fn name(pair: StackPair<'_>, longest: usize) -> String {
+    if pair.is_raw_reference() {
+        return pair.to_string();
     }
     let room = longest.saturating_sub(" → ".chars().count());
     let server = pair.server.chars().count();

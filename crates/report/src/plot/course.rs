@@ -1,8 +1,15 @@
 //! What a run did over time: each trial over the run, and what nodes did within a trial.
 
 use perfrun_contract::{
-    matrix::IpFamily, metric::Metric, network::NONE, node::Sample, parameters::Parameters, plan::Cell,
-    record::Flag, role::Role, units::Unit,
+    matrix::IpFamily,
+    metric::Metric,
+    network::NONE,
+    node::Sample,
+    parameters::Parameters,
+    plan::{Cell, StackPair},
+    record::Flag,
+    role::Role,
+    units::Unit,
 };
 
 use super::{
@@ -12,10 +19,7 @@ use super::{
     select::groups,
     theme::SeriesStyle,
 };
-use crate::{
-    order::distinct,
-    tables::{ResultsIndex, StackPair},
-};
+use crate::{order::distinct, tables::ResultsIndex};
 
 /// Fewer samples of a trial show no course.
 const SAMPLES_MIN: usize = 3;
@@ -125,7 +129,7 @@ fn points(index: &ResultsIndex<'_>, cells: &[&Cell], metric: Metric) -> Vec<Seri
                 None => {}
             }
         }
-        all.push(series(index, StackPair::of(cell), of_cell));
+        all.push(series(index, cell.stack_pair(), of_cell));
     }
     let remarks = [
         ("disturbed", SeriesStyle::DISTURBED, disturbed),
@@ -159,7 +163,7 @@ pub(super) fn nodes(
                 continue;
             }
             let title = format!("{path}, {load}, {role}");
-            let line_of = |cell: &Cell, points| series(index, StackPair::of(cell), points);
+            let line_of = |cell: &Cell, points| series(index, cell.stack_pair(), points);
             panels.extend(time_panel(index, &cells, role, (y_title, value), title, line_of));
         }
     }
@@ -172,7 +176,7 @@ pub(super) fn nodes(
 pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option<Plot> {
     let (y_title, _, value) = quantity;
     let all = index.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
-    let pairs = distinct(all.iter().map(|cell| StackPair::of(cell)));
+    let pairs = distinct(all.iter().map(|cell| cell.stack_pair()));
     let families = distinct(all.iter().map(|cell| family(cell)));
     let transports = distinct(all.iter().map(|cell| cell.transport));
     // Each transport has one look in all panels.
@@ -194,7 +198,7 @@ pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option
                 continue;
             }
             let pair = if pairs.len() > 1 {
-                format!("{}, ", pair.label())
+                format!("{pair}, ")
             } else {
                 String::new()
             };
@@ -216,12 +220,7 @@ pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option
 
 /// What cells share that differ in their transports only.
 fn family(cell: &Cell) -> (StackPair<'_>, &str, IpFamily, &Parameters) {
-    (
-        StackPair::of(cell),
-        &cell.network,
-        cell.ip_family,
-        &cell.parameters,
-    )
+    (cell.stack_pair(), &cell.network, cell.ip_family, &cell.parameters)
 }
 
 fn over_time(
@@ -257,7 +256,7 @@ pub(super) fn payload(index: &ResultsIndex<'_>) -> Option<Plot> {
             continue;
         };
         let title = format!("{path}, {}", cell.parameters);
-        let line_of = |cell: &Cell, points| series(index, StackPair::of(cell), points);
+        let line_of = |cell: &Cell, points| series(index, cell.stack_pair(), points);
         panels.extend(time_panel(
             index,
             &cells,

@@ -11,7 +11,7 @@ use super::{
     lines::{Lines, Panel, Point, XAxis},
     select::groups,
 };
-use crate::tables::{ResultsIndex, StackPair};
+use crate::tables::ResultsIndex;
 
 /// What is drawn, and what it is called.
 const DRAWN: [(Distribution, &str); 5] = [
@@ -42,7 +42,7 @@ pub(super) fn latencies(index: &ResultsIndex<'_>) -> Option<Plot> {
                     true => points(&merged(recorded.iter().copied(), distribution)?),
                     false => vec![],
                 };
-                (!recorded.is_empty()).then(|| series(index, StackPair::of(cell), points))
+                (!recorded.is_empty()).then(|| series(index, cell.stack_pair(), points))
             };
             let panel = Panel {
                 title: format!("{path}, {load}, {name}"),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     order::{distinct, grouped},
     path::Path,
-    tables::{ResultsIndex, StackPair},
+    tables::ResultsIndex,
 };
 
 /// Networks that differ in nothing else than delay and loss.
@@ -159,11 +159,7 @@ impl<'a> Grid<'a> {
             ..Path::of(cell)
         };
         Some(Map {
-            title: format!(
-                "{}, {path}, {}{also}",
-                StackPair::of(cell).label(),
-                cell.parameters
-            ),
+            title: format!("{}, {path}, {}{also}", cell.stack_pair(), cell.parameters),
             columns: delays
                 .iter()
                 .map(|delay| units::text(Unit::Seconds, delay.as_secs_f64()))

@@ -4,11 +4,11 @@ use perfrun_contract::{
     matrix::Negotiation,
     metric::Metric,
     parameters::{Amount, Bandwidth, Parameters},
-    plan::Cell,
+    plan::{Cell, StackPair},
     workload::{Direction, Timing},
 };
 
-use super::{Grid, Notes, ResultsIndex, StackPair};
+use super::{Grid, Notes, ResultsIndex, header};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -202,7 +202,7 @@ impl<'a> Layout<'a> {
             .stack_pairs
             .iter()
             .copied()
-            .filter(|pair| !pair.raw)
+            .filter(|pair| !pair.is_raw)
             .collect();
         Self {
             stack_pairs,
@@ -236,7 +236,7 @@ impl<'a> Layout<'a> {
             });
             self.keys(line).into_iter().chain(values).collect()
         });
-        let names = self.stack_pairs.iter().map(|pair| pair.header());
+        let names = self.stack_pairs.iter().map(|pair| header(*pair));
         Table {
             has_pairs_across: true,
             ..Table::new(Kind::Companion, &keys, names, rows)

@@ -124,8 +124,7 @@ pub(crate) fn comparisons<'a>(
     // A variant with the name of its side says nothing.
     let of_all = of_all.filter_map(|(side, pairs, _)| {
         let pair = pairs.first()?;
-        let is_named = *pair != side && *pair != format!("{side} → {side}");
-        is_named.then(|| format!("{side} {pair}"))
+        (*pair != format!("{side} → {side}")).then(|| format!("{side} {pair}"))
     });
     let of = match of_all.collect::<Vec<_>>().join(", ") {
         names if names.is_empty() => names,
@@ -220,7 +219,7 @@ pub(crate) fn has_intervals(judged: &Judged) -> bool {
 
 /// The pair of stacks of the cell with this id.
 pub(crate) fn pair(cell: Option<&Cell>, id: &str) -> String {
-    cell.map_or_else(|| id.to_owned(), Cell::stack_pair)
+    cell.map_or_else(|| id.to_owned(), |cell| cell.stack_pair().to_string())
 }
 
 /// The medians of baseline and candidate, in one unit.

@@ -8,7 +8,7 @@ use perfrun_contract::{
     units::Unit,
 };
 
-use super::{FAILURES, Notes, ResultsIndex, StackPair, detail, key_fields};
+use super::{FAILURES, Notes, ResultsIndex, detail, header, key_fields};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -112,7 +112,7 @@ fn webrtc_against(
             transport,
             ..Path::of(cell)
         };
-        let other = index.cell(StackPair::of(cell), path, &cell.parameters)?;
+        let other = index.cell(cell.stack_pair(), path, &cell.parameters)?;
         let shares = columns.map(|(_, metric)| {
             let share = index.ratio(cell, other, metric)?;
             Some(index.share_of(&mut notes, cell, (transport.as_ref(), other), metric, share))
@@ -171,7 +171,7 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
     let rows = sides.iter().map(|(cell, side, rows)| {
         let keys = [
             Path::of(cell).to_string().into(),
-            StackPair::of(cell).header().into(),
+            header(cell.stack_pair()).into(),
             format!("{}\n{side}", cell.parameters).into(),
         ];
         let values = columns.iter().map(|(_, of, unit)| {

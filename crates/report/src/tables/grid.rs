@@ -1,11 +1,13 @@
 //! Tables of cells: what is across, what is down, and a row for each cell.
 
-use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, summary::SummaryRow};
-
-use super::{
-    notes::Notes,
-    results_index::{ResultsIndex, StackPair},
+use perfrun_contract::{
+    metric::Metric,
+    parameters::Parameters,
+    plan::{Cell, StackPair},
+    summary::SummaryRow,
 };
+
+use super::{notes::Notes, results_index::ResultsIndex};
 use crate::{
     order::distinct,
     path::Path,
@@ -25,7 +27,7 @@ impl<'a> Grid<'a> {
         let paths = paths(cells);
         let parameters = distinct(cells.iter().map(|cell| &cell.parameters)).into_iter();
         Self {
-            stack_pairs: distinct(cells.iter().map(|cell| StackPair::of(cell))),
+            stack_pairs: distinct(cells.iter().map(|cell| cell.stack_pair())),
             lines: parameters
                 .flat_map(|p| paths.iter().map(move |&path| (path, p)))
                 .collect(),
@@ -34,8 +36,13 @@ impl<'a> Grid<'a> {
 
     /// The names of the columns.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        self.stack_pairs.iter().map(|pair| pair.header())
+        self.stack_pairs.iter().map(|pair| header(*pair))
     }
+}
+
+/// A pair of stacks as it heads a column, broken after the arrow: columns are narrow.
+pub(super) fn header(pair: StackPair<'_>) -> String {
+    pair.to_string().replace(" → ", " →\n")
 }
 
 /// The paths of these cells. That of the raw reference is one of them only where nothing stands beside it.
@@ -55,7 +62,7 @@ pub(super) fn key_fields(cell: &Cell, load: impl Into<table::Field>) -> Vec<tabl
     vec![
         Path::of(cell).to_string().into(),
         load.into(),
-        StackPair::of(cell).header().into(),
+        header(cell.stack_pair()).into(),
     ]
 }
 
@@ -92,7 +99,7 @@ pub(super) fn detail<'a>(
     let mut notes = Notes::default();
     let rows = cells.iter().map(|cell| {
         let values = columns.iter().map(|(_, metric)| {
-            let missing = || index.missing(StackPair::of(cell), Path::of(cell), &cell.parameters);
+            let missing = || index.missing(cell.stack_pair(), Path::of(cell), &cell.parameters);
             let measured = index.row(cell, Metric::ClientPeakRss).is_some();
             index
                 .value(&mut notes, cell, *metric)

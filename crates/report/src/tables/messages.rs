@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
-use super::{Column, FAILURES, Grid, Notes, ResultsIndex, StackPair, detail};
+use super::{Column, FAILURES, Grid, Notes, ResultsIndex, detail, header};
 use crate::{
     path::Path,
     table::{self, Kind, Table},
@@ -77,7 +77,7 @@ fn table(index: &ResultsIndex<'_>, cells: &[&Cell], title: &str, columns: &[Colu
     let caption = format!("{}. {}", sent(first), method(cells));
     let key = |cell: &Cell| {
         let [mode, size] = keys(&cell.parameters);
-        let (path, pair) = (Path::of(cell).to_string(), StackPair::of(cell).header());
+        let (path, pair) = (Path::of(cell).to_string(), header(cell.stack_pair()));
         vec![path.into(), mode, size, pair.into()]
     };
     let names = ["Transport", "Mode", "Size", "Stacks"];

@@ -6,7 +6,7 @@ use perfrun_contract::{
     plan::Cell,
 };
 
-use super::{FAILURES, ResultsIndex, StackPair, detail};
+use super::{FAILURES, ResultsIndex, detail, header};
 use crate::{path::Path, table::Table, units};
 
 pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
@@ -28,7 +28,7 @@ pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
     let key = |cell: &Cell| {
         vec![
             Path::of(cell).to_string().into(),
-            StackPair::of(cell).header().into(),
+            header(cell.stack_pair()).into(),
         ]
     };
     let columns = [

@@ -12,7 +12,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::phrase;
 
-use super::{Notes, ResultsIndex, StackPair, paths};
+use super::{Notes, ResultsIndex, paths};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -316,7 +316,7 @@ fn value(index: &ResultsIndex<'_>, cell: &Cell, metric: Metric) -> Option<Value>
     let ends = row.interval().filter(|_| !metric.is_whole());
     let ends = ends.map(|(low, high)| ((sign * low).min(sign * high), (sign * low).max(sign * high)));
     Some(Value {
-        pair: StackPair::of(cell).label(),
+        pair: cell.stack_pair().to_string(),
         text: value.text,
         share_or_raw,
         goodness: sign * row.median,

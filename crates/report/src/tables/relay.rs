@@ -2,9 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
+use perfrun_contract::{
+    metric::Metric,
+    parameters::Parameters,
+    plan::{Cell, StackPair},
+    role::Role,
+    workload::RelayPath,
+};
 
-use super::{FAILURES, Notes, ResultsIndex, StackPair, detail};
+use super::{FAILURES, Notes, ResultsIndex, detail, header};
 use crate::{
     order::grouped,
     path::Path,
@@ -44,7 +50,7 @@ fn transfer_key(cell: &Cell) -> Vec<table::Field> {
     };
     vec![
         Path::of(cell).to_string().into(),
-        StackPair::of(cell).header().into(),
+        header(cell.stack_pair()).into(),
         path.into(),
         units::size(load.bytes).into(),
     ]
@@ -122,7 +128,7 @@ fn direct<'a>(cell: &Cell, cells: &[&'a Cell]) -> Option<&'a Cell> {
         load.path = RelayPath::Direct;
     }
     let same = |other: &&&Cell| {
-        StackPair::of(other) == StackPair::of(cell)
+        other.stack_pair() == cell.stack_pair()
             && Path::of(other) == Path::of(cell)
             && other.parameters == wanted
     };
@@ -136,7 +142,7 @@ fn level_key(cell: &Cell) -> Vec<table::Field> {
     };
     vec![
         Path::of(cell).to_string().into(),
-        StackPair::of(cell).header().into(),
+        header(cell.stack_pair()).into(),
         sinks.to_string().into(),
         sources.to_string().into(),
     ]
@@ -213,7 +219,7 @@ struct Level<'a> {
 /// goodput.
 pub(super) fn saturation(index: &ResultsIndex<'_>) -> Vec<String> {
     let cells = levels(index).into_iter();
-    let groups = grouped(cells.map(|cell| ((StackPair::of(cell), Path::of(cell)), cell)));
+    let groups = grouped(cells.map(|cell| ((cell.stack_pair(), Path::of(cell)), cell)));
     let says = |((pair, path), cells): &((StackPair<'_>, Path<'_>), Vec<&Cell>)| {
         let levels = cells.iter().filter_map(|cell| {
             let (sinks, _) = cell.parameters.sinks_and_sources()?;
@@ -227,7 +233,7 @@ pub(super) fn saturation(index: &ResultsIndex<'_>) -> Vec<String> {
         });
         let mut levels: Vec<_> = levels.collect();
         levels.sort_by_key(|level| level.sinks);
-        let whose = format!("Saturation over {path}: {}", pair.label());
+        let whose = format!("Saturation over {path}: {pair}");
         let saturated = levels.array_windows().find_map(|[few, many]| {
             let more = index.ratio(many.cell, few.cell, Metric::DownloadGoodput)?;
             let is_saturated =

@@ -6,7 +6,7 @@ use perfrun_contract::{
     compare::Ratio,
     metric::Metric,
     parameters::Parameters,
-    plan::{Cell, CellKey, Plan},
+    plan::{Cell, CellKey, Plan, StackPair},
     record::{Flag, TrialRecord},
     reported_run::ReportedRun,
     role::Role,
@@ -52,45 +52,6 @@ struct CellResults<'a> {
     records: Vec<&'a TrialRecord>,
     /// Those of its measured trials that completed: of each the last attempt.
     completed: Vec<&'a TrialRecord>,
-}
-
-/// A pair of stacks, client and server, as it heads a column.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct StackPair<'a> {
-    pub(crate) client: &'a str,
-    pub(crate) server: &'a str,
-    pub(crate) raw: bool,
-}
-
-impl<'a> StackPair<'a> {
-    pub(crate) fn of(cell: &'a Cell) -> Self {
-        Self {
-            client: &cell.client.0,
-            server: &cell.server.0,
-            raw: cell.is_raw(),
-        }
-    }
-
-    /// Broken after the arrow where a column is narrow.
-    pub(crate) fn header(self) -> String {
-        if self.is_plain_raw() {
-            "raw".to_owned()
-        } else {
-            format!("{} →\n{}", self.client, self.server)
-        }
-    }
-
-    pub(crate) fn label(self) -> String {
-        if self.is_plain_raw() {
-            "raw".to_owned()
-        } else {
-            format!("{} → {}", self.client, self.server)
-        }
-    }
-
-    fn is_plain_raw(self) -> bool {
-        self.raw && self.client == "raw" && self.server == "raw"
-    }
 }
 
 impl<'a> ResultsIndex<'a> {
@@ -142,7 +103,7 @@ impl<'a> ResultsIndex<'a> {
             summary,
             by_cell,
             cell_indices,
-            stack_pairs: distinct(compared.map(StackPair::of)),
+            stack_pairs: distinct(compared.map(Cell::stack_pair)),
             completed: all,
             disturbed,
             everywhere: vec![],
@@ -453,7 +414,7 @@ impl<'a> ResultsIndex<'a> {
 
 /// The id that a cell with this pair, path and load has, whether or not the plan has the cell.
 fn id(pair: StackPair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
-    let path = if pair.raw { path.raw() } else { path };
+    let path = if pair.is_raw { path.raw() } else { path };
     let key = CellKey {
         client: pair.client,
         server: pair.server,
