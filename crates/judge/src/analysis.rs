@@ -123,7 +123,7 @@ impl<'a> Analysis<'a> {
         (0..self.plan.cells.len()).map(iterations).collect()
     }
 
-    /// Takes back what was found of some pairs of cells, and what follows from it. `why` is a sentence.
+    /// Takes back what was found of some pairs of cells, and what follows from it. `why` is a clause.
     pub(crate) fn withdraw(&mut self, is_void: impl Fn(CellPair) -> bool, reason: NoFinding, why: &str) {
         let plan = self.plan;
         let is_void = |cell_pair: usize| is_void(plan.judging.cell_pairs[cell_pair]);

@@ -76,13 +76,20 @@ pub(crate) fn comparison(
         middle(counting().map(|pair| pair.candidate).collect()),
     ];
     let undisturbed = || pairs.iter().filter(|pair| pair.status != PairStatus::Disturbed);
-    let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::has_unrelated_failure(record);
     let blank = blank(id(cell_pair.baseline), id(cell_pair.candidate), hypothesis);
     Comparison {
         excluded_pairs: count(pairs.len() - found.differences.len()),
         failed: [
-            count(undisturbed().filter(|pair| failed(pair.baseline)).count()),
-            count(undisturbed().filter(|pair| failed(pair.candidate)).count()),
+            count(
+                undisturbed()
+                    .filter(|pair| pairs::has_failure_of_stack(pair.baseline))
+                    .count(),
+            ),
+            count(
+                undisturbed()
+                    .filter(|pair| pairs::has_failure_of_stack(pair.candidate))
+                    .count(),
+            ),
         ],
         medians: match medians {
             [Some(baseline), Some(candidate)] => Some([baseline, candidate]),

@@ -18,6 +18,7 @@ use crate::{
     hypothesis_tests::{ComparisonInput, test_comparisons},
     machines::machines_differ,
     pairs::differences,
+    text::CONTROL_DIFFERS,
 };
 
 /// Compares the controls of a run with their baselines, by the metrics and at the check that their pairs of
@@ -70,7 +71,7 @@ pub(crate) fn check(
     analysis.withdraw(
         |cell_pair| candidate(cell_pair).is_some_and(|candidate| void.contains(&candidate)),
         NoFinding::ControlDiffers,
-        "the control, the baseline once more, differs from it",
+        CONTROL_DIFFERS,
     );
     compared
 }

@@ -8,14 +8,14 @@ use perfrun_contract::{
     plan::Plan,
 };
 
-use crate::analysis::Analysis;
+use crate::{analysis::Analysis, text::DIFFERENT_MACHINES};
 
 /// Takes back what was found of pairs of cells on different machines, and what follows from it.
 pub(crate) fn withdraw(plan: &Plan, nodes: &BTreeMap<String, Info>, analysis: &mut Analysis<'_>) {
     analysis.withdraw(
         |cell_pair| machines_differ(plan, nodes, cell_pair),
         NoFinding::DifferentMachines,
-        "the two were measured on different machines",
+        DIFFERENT_MACHINES,
     );
 }
 

@@ -70,6 +70,12 @@ impl<'a> Trials<'a> {
             .map(|(_, placed)| placed.record)
     }
 
+    /// The trials of the cell with this id. Empty if the plan has no such cell.
+    pub(crate) fn of_cell_called(&self, id: &str) -> Vec<&'a TrialRecord> {
+        let cell = self.plan.cells.iter().position(|cell| cell.id == id);
+        cell.map_or_else(Vec::new, |cell| self.of_cell(cell, u32::MAX).collect())
+    }
+
     /// The trial of a cell in an iteration.
     pub(crate) fn at(&self, cell: usize, iteration: u32) -> Option<&'a TrialRecord> {
         self.by_iteration
@@ -164,6 +170,11 @@ pub(crate) fn value(record: &TrialRecord, metric: Metric) -> Option<f64> {
 /// Whether a trial says something about the stack.
 pub(crate) fn is_valid(record: &TrialRecord) -> bool {
     !record.is_disturbed() && !has_unrelated_failure(record)
+}
+
+/// Whether a trial failed by the stack's doing.
+pub(crate) fn has_failure_of_stack(record: &TrialRecord) -> bool {
+    record.failure.is_some() && is_valid(record)
 }
 
 /// Whether a trial failed for a reason that says nothing about the stack.

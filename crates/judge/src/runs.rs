@@ -114,11 +114,11 @@ pub fn shared(runs: &[Run<'_>]) -> Plan {
 /// The interval is that of the two medians within their runs. Each has half of the error, so that both hold
 /// together (Bonferroni). How machines differ between runs is not in it.
 pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
-    let sides = [RunsOfSide::of(&[baseline]), RunsOfSide::of(&[candidate])];
+    let runs = ComparedRuns::of(plan, &[baseline], &[candidate]);
     let compared = |hypothesis: &Hypothesis| {
-        let [a, b] = sides
-            .each_ref()
-            .map(|side| side.medians(plan, hypothesis).pop().flatten());
+        let [a, b] = runs
+            .medians(hypothesis)
+            .map(|mut medians| medians.pop().flatten());
         let ratio = a.zip(b).and_then(|(a, b)| {
             let ends = a.interval.zip(b.interval);
             let location = Location {
@@ -127,14 +127,15 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
             };
             ratio(hypothesis.metric, location)
         });
-        let reason = obstacle(plan, hypothesis, &sides)
+        let reason = runs
+            .obstacle(hypothesis)
             .or((a.is_none() || b.is_none()).then_some(NoFinding::NotMeasured));
         Comparison {
             pairs: u32::from(a.is_some() && b.is_some()),
             ratio,
             finding: reason.map_or(Finding::Inconclusive, |_| Finding::NotComparable),
             reason,
-            ..blank(plan, hypothesis, &sides)
+            ..runs.blank(hypothesis)
         }
     };
     judged(family::of(plan).iter().map(compared).collect())
@@ -145,10 +146,10 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
 ///
 /// Runs of both sides must take turns: otherwise what changed with time looks like a difference.
 pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> Judged {
-    let sides = [RunsOfSide::of(baselines), RunsOfSide::of(candidates)];
+    let runs = ComparedRuns::of(plan, baselines, candidates);
     let hypotheses = family::of(plan);
     let input = |hypothesis: &Hypothesis| {
-        let [a, b] = sides.each_ref().map(|side| side.medians(plan, hypothesis));
+        let [a, b] = runs.medians(hypothesis);
         let differences = a
             .iter()
             .zip(&b)
@@ -156,7 +157,7 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
         ComparisonInput::Open {
             differences: differences.collect(),
             tolerance: hypothesis.tolerance,
-            obstacle: obstacle(plan, hypothesis, &sides),
+            obstacle: runs.obstacle(hypothesis),
         }
     };
     let inputs = hypotheses
@@ -168,7 +169,7 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
         let found = found?;
         Some(Comparison {
             excluded_pairs: count(baselines.len().min(candidates.len()) - found.differences.len()),
-            ..with_result(blank(plan, hypothesis, &sides), &found)
+            ..with_result(runs.blank(hypothesis), &found)
         })
     });
     judged(compared.collect())
@@ -197,10 +198,10 @@ impl Predicted<'_> {
 /// of where they predict it with probability 1 − [`ALPHA`], corrected for the number of comparisons (Holm).
 /// The ratio is to their geometric mean, and its interval has 1 if that prediction has the new median.
 pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
-    let sides = [RunsOfSide::of(earlier), RunsOfSide::of(&[new])];
+    let runs = ComparedRuns::of(plan, earlier, &[new]);
     let hypotheses = family::of(plan);
     let predicted = hypotheses.iter().map(|hypothesis| {
-        let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, hypothesis));
+        let [known, mut new] = runs.medians(hypothesis);
         let known = known.into_iter().flatten().map(|median| median.score);
         let known: Vec<f64> = known.filter(|score| score.is_finite()).collect();
         Predicted {
@@ -219,9 +220,10 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
             known,
             new,
         } = predicted;
-        let blank = blank(plan, hypothesis, &sides);
+        let blank = runs.blank(hypothesis);
         let too_few = (known < EARLIER_MIN).then_some(NoFinding::TooFewPairs);
-        let reason = obstacle(plan, hypothesis, &sides)
+        let reason = runs
+            .obstacle(hypothesis)
             .or(new.is_none().then_some(NoFinding::NotMeasured))
             .or(too_few);
         let (Some(prediction), Some(new)) = (prediction, new) else {
@@ -283,8 +285,12 @@ fn judged(comparisons: Vec<Comparison>) -> Judged {
     }
 }
 
-/// The runs of one side.
-struct RunsOfSide<'a>(Vec<(&'a Plan, Trials<'a>)>);
+/// Runs of two sides, and the plan that all of them [share](shared).
+struct ComparedRuns<'a> {
+    plan: &'a Plan,
+    /// The trials of each run of the baseline, and of the candidate.
+    sides: [Vec<Trials<'a>>; 2],
+}
 
 /// The median of a metric of a cell in one run, turned so that a higher one is better.
 #[derive(Clone, Copy)]
@@ -295,36 +301,63 @@ struct Median {
     interval: Option<(f64, f64)>,
 }
 
-impl<'a> RunsOfSide<'a> {
-    fn of(runs: &[Run<'a>]) -> Self {
-        Self(
-            runs.iter()
-                .map(|run| (run.plan, Trials::of(run.plan, run.records)))
-                .collect(),
-        )
+impl<'a> ComparedRuns<'a> {
+    fn of(plan: &'a Plan, baselines: &[Run<'a>], candidates: &[Run<'a>]) -> Self {
+        let trials = |run: &Run<'a>| Trials::of(run.plan, run.records);
+        let sides = [baselines, candidates].map(|runs| runs.iter().map(trials).collect());
+        Self { plan, sides }
     }
 
-    /// The trials of a cell in each run.
-    fn trials(&self, id: &str) -> impl Iterator<Item = Vec<&'a TrialRecord>> {
-        self.0.iter().map(move |(plan, trials)| {
-            let cell = plan.cells.iter().position(|cell| cell.id == id);
-            cell.map_or_else(Vec::new, |cell| trials.of_cell(cell, u32::MAX).collect())
-        })
+    /// The id of the compared cell, which is a pair with itself.
+    fn cell(&self, hypothesis: &Hypothesis) -> &'a str {
+        let cell_pair = self.plan.judging.cell_pairs[hypothesis.cell_pair];
+        &self.plan.cells[cell_pair.candidate].id
     }
 
-    fn medians(&self, plan: &Plan, hypothesis: &Hypothesis) -> Vec<Option<Median>> {
-        let trials = self.trials(id(plan, hypothesis));
-        trials
-            .map(|trials| Median::of(&trials, hypothesis.metric))
-            .collect()
+    /// The median of each run of each side. `None` if none of its trials has a value.
+    fn medians(&self, hypothesis: &Hypothesis) -> [Vec<Option<Median>>; 2] {
+        let cell = self.cell(hypothesis);
+        let median = |run: &Trials<'_>| Median::of(&run.of_cell_called(cell), hypothesis.metric);
+        self.sides
+            .each_ref()
+            .map(|runs| runs.iter().map(median).collect())
     }
 
-    /// Trials that failed by a stack's doing.
-    fn failed(&self, id: &str) -> usize {
-        let is_failed = |record: &&TrialRecord| record.failure.is_some() && pairs::is_valid(record);
-        self.trials(id)
-            .map(|trials| trials.into_iter().filter(is_failed).count())
-            .sum()
+    /// Why the runs say nothing about a metric, whatever their number. Whether any has it is for callers to
+    /// say.
+    fn obstacle(&self, hypothesis: &Hypothesis) -> Option<NoFinding> {
+        let cell = self.cell(hypothesis);
+        let trials = self
+            .sides
+            .iter()
+            .flatten()
+            .flat_map(|run| run.of_cell_called(cell));
+        let trials: Vec<[&TrialRecord; 1]> = trials.map(|record| [record]).collect();
+        comparison::obstacle_of_trials(&trials, hypothesis.metric, true)
+    }
+
+    /// A comparison without a finding.
+    fn blank(&self, hypothesis: &Hypothesis) -> Comparison {
+        let cell = self.cell(hypothesis);
+        let direction = pairs::direction(hypothesis.metric).unwrap_or(1.0);
+        let middle = |medians: Vec<Option<Median>>| {
+            let scores = medians.into_iter().flatten().map(|median| median.score);
+            let middle = median(&scores.collect::<Vec<_>>());
+            (middle > f64::NEG_INFINITY).then(|| (direction * middle).exp())
+        };
+        let [baseline, candidate] = self.medians(hypothesis).map(middle);
+        let is_failed = |record: &&TrialRecord| pairs::has_failure_of_stack(record);
+        let failed = |runs: &Vec<Trials<'_>>| {
+            let trials = runs.iter().flat_map(|run| run.of_cell_called(cell));
+            count(trials.filter(is_failed).count())
+        };
+        Comparison {
+            failed: self.sides.each_ref().map(failed),
+            medians: baseline
+                .zip(candidate)
+                .map(|(baseline, candidate)| [baseline, candidate]),
+            ..comparison::blank(cell.to_owned(), cell.to_owned(), hypothesis)
+        }
     }
 }
 
@@ -365,44 +398,6 @@ fn difference(baseline: f64, candidate: f64) -> Option<f64> {
     }
     let difference = candidate - baseline;
     (!difference.is_nan()).then_some(difference)
-}
-
-/// The cell of a pair with itself.
-fn id<'a>(plan: &'a Plan, hypothesis: &Hypothesis) -> &'a str {
-    &plan.cells[plan.judging.cell_pairs[hypothesis.cell_pair].candidate].id
-}
-
-/// Why runs say nothing about a metric, whatever their number. Whether any has it is for callers to say.
-fn obstacle(plan: &Plan, hypothesis: &Hypothesis, sides: &[RunsOfSide<'_>; 2]) -> Option<NoFinding> {
-    let trials = sides
-        .iter()
-        .flat_map(|side| side.trials(id(plan, hypothesis)))
-        .flatten()
-        .map(|record| [record]);
-    comparison::obstacle_of_trials(&trials.collect::<Vec<_>>(), hypothesis.metric, true)
-}
-
-/// A comparison without a finding.
-fn blank(plan: &Plan, hypothesis: &Hypothesis, sides: &[RunsOfSide<'_>; 2]) -> Comparison {
-    let cell = id(plan, hypothesis);
-    let direction = pairs::direction(hypothesis.metric).unwrap_or(1.0);
-    let middle = |side: &RunsOfSide<'_>| {
-        let scores = side
-            .medians(plan, hypothesis)
-            .into_iter()
-            .flatten()
-            .map(|median| median.score);
-        let middle = median(&scores.collect::<Vec<_>>());
-        (middle > f64::NEG_INFINITY).then(|| (direction * middle).exp())
-    };
-    let [baseline, candidate] = sides.each_ref().map(middle);
-    Comparison {
-        failed: sides.each_ref().map(|side| count(side.failed(cell))),
-        medians: baseline
-            .zip(candidate)
-            .map(|(baseline, candidate)| [baseline, candidate]),
-        ..comparison::blank(cell.to_owned(), cell.to_owned(), hypothesis)
-    }
 }
 
 #[cfg(test)]

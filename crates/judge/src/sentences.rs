@@ -19,7 +19,7 @@ use perfrun_contract::{
 
 use crate::{
     runs::{Basis, EARLIER_MIN, RUNS_MIN},
-    text::change,
+    text::{CONTROL_DIFFERS, DIFFERENT_MACHINES, change},
 };
 
 /// A finding in words.
@@ -287,7 +287,7 @@ impl<'a> Names<'a> {
         name
     }
 
-    /// The pair of the baseline, where its stacks are not the candidate's. Both are ids of cells.
+    /// The pair of stacks of the baseline, where they are not the candidate's. Both are ids of cells.
     fn against(&self, baseline: &str, candidate: &str) -> String {
         let cells = self.cells.get(baseline).zip(self.cells.get(candidate));
         cells
@@ -380,10 +380,8 @@ impl<'a> Names<'a> {
                      --wait-quiet 60s"
                 )
             }
-            Some(NoFinding::DifferentMachines) => "the two were measured on different machines".to_owned(),
-            Some(NoFinding::ControlDiffers) => {
-                "the control, the baseline once more, differs from it".to_owned()
-            }
+            Some(NoFinding::DifferentMachines) => DIFFERENT_MACHINES.to_owned(),
+            Some(NoFinding::ControlDiffers) => CONTROL_DIFFERS.to_owned(),
             Some(NoFinding::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
             Some(NoFinding::NotMeasured) => {
                 "the baseline or the candidate has no trial with a value of it".to_owned()
@@ -486,14 +484,19 @@ fn detection_limits(comparison: &Comparison, basis: Basis) -> String {
                 at_least(share)
             )
         });
-    let pairs = comparison.pairs_needed.map_or_else(String::new, |pairs| {
+    let needed = comparison.pairs_needed;
+    detectable + &pairs_needed(needed.map(|pairs| (pairs, comparison.tolerance)), basis)
+}
+
+/// A number of pairs, and the difference that they would detect.
+fn pairs_needed(needed: Option<(u32, f64)>, basis: Basis) -> String {
+    needed.map_or_else(String::new, |(pairs, difference)| {
         format!(
             "; about {} would detect a difference of {}",
             basis.number(pairs),
-            percent(comparison.tolerance)
+            percent(difference)
         )
-    });
-    detectable + &pairs
+    })
 }
 
 /// How small a difference controls without one could have shown.
@@ -540,13 +543,7 @@ fn inconclusive_sentence(comparisons: &[Comparison], basis: Basis) -> Option<Str
         .iter()
         .filter_map(|comparison| Some((comparison.pairs_needed?, comparison.tolerance)))
         .max_by_key(|(pairs, _)| *pairs);
-    let needed = most.map_or_else(String::new, |(pairs, tolerance)| {
-        format!(
-            "; about {} would detect a difference of {}",
-            basis.number(pairs),
-            percent(tolerance)
-        )
-    });
+    let needed = pairs_needed(most, basis);
     let (count, of) = (inconclusive.len(), comparisons.len());
     (count > 0).then(|| format!("Inconclusive: {count} of {of}{seen}{needed}."))
 }

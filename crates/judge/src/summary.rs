@@ -12,6 +12,7 @@ use perfrun_contract::{
 };
 
 use crate::{
+    comparison::count,
     signed_rank::Location,
     statistics::{CONFIDENCE, Statistics},
 };
@@ -67,7 +68,7 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
                 cell: cell.id.clone(),
                 metric,
                 unit: metric.unit(),
-                count: u32::try_from(statistics.count).unwrap_or(u32::MAX),
+                count: count(statistics.count),
                 median: statistics.median,
                 mean: statistics.mean,
                 ci95_low: statistics.ci95.map(|(low, _)| low),

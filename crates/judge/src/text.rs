@@ -6,6 +6,12 @@ use perfrun_contract::{
     units::{self, Scale, Unit, text},
 };
 
+/// What the reason `ControlDiffers` means, as a clause.
+pub(crate) const CONTROL_DIFFERS: &str = "the control, the baseline once more, differs from it";
+
+/// What the reason `DifferentMachines` means, as a clause.
+pub(crate) const DIFFERENT_MACHINES: &str = "the two were measured on different machines";
+
 /// A ratio as a change with its interval, e.g. `−5.1 % [−7.0, −3.1]`.
 pub(crate) fn change(ratio: Option<&Ratio>) -> String {
     let Some(ratio) = ratio else {
