@@ -20,8 +20,8 @@ use perfrun_contract::{
 };
 use perfrun_report::{
     Basis, EARLIER_MIN, RUNS_MIN, TerminalOptions, checks,
-    differences::{differences, differences_table},
-    runs::{RunsComparison, shared},
+    differences::{Field, differences, differences_table},
+    runs::{ComparedRuns, RunsComparison},
     verdict,
 };
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub fn compare(args: &args::Compare) -> anyhow::Result<u8> {
     match (&args.history, args.results.as_slice()) {
         (Some(folder), [new]) => Sides::of_history(folder, new, memory)?.compare(args),
         (Some(_), _) => invalid("--history compares one run with earlier ones: name that run"),
-        (None, [run]) => compared_itself(run, args, memory),
+        (None, [run]) => show_own_findings(run, args, memory),
         (None, [base, candidate]) => Sides::of(from_ref(base), from_ref(candidate), memory)?.compare(args),
         (None, []) => Sides::of(&args.base, &args.candidate, memory)?.compare(args),
         (None, several) => invalid(format!(
@@ -55,8 +55,8 @@ fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
     Err(InvalidCommandLine(problem.into()).into())
 }
 
-/// Shows what a run found itself.
-fn compared_itself(run: &Path, args: &args::Compare, memory: &MemoryBudget) -> anyhow::Result<u8> {
+/// Shows what a run found itself. Returns the exit status.
+fn show_own_findings(run: &Path, args: &args::Compare, memory: &MemoryBudget) -> anyhow::Result<u8> {
     let results = results_folder::read_within(run, memory)?;
     ensure!(
         results.judged.is_some(),
@@ -149,13 +149,14 @@ struct Sides {
 
 impl Sides {
     fn of(base: &[PathBuf], candidate: &[PathBuf], memory: &mut MemoryBudget) -> anyhow::Result<Self> {
-        let baselines = read(base, memory, |_| true)?;
-        let candidates = read(candidate, memory, |_| true)?;
-        are_different_runs(&baselines, &candidates)?;
-        let numbers = (baselines.len(), candidates.len());
-        let basis = if numbers == (1, 1) {
-            Basis::TwoRuns
-        } else {
+        let mut sides = Self {
+            basis: Basis::TwoRuns,
+            baselines: read(base, memory, |_| true)?,
+            candidates: read(candidate, memory, |_| true)?,
+        };
+        sides.check_that_no_run_is_repeated()?;
+        let numbers = (sides.baselines.len(), sides.candidates.len());
+        if numbers != (1, 1) {
             ensure!(
                 numbers.0 == numbers.1 && numbers.0 >= RUNS_MIN,
                 "{} of the baseline and {} of the candidate: name one of each, or as many of each and at least \
@@ -163,22 +164,18 @@ impl Sides {
                 counted(numbers.0, "run"),
                 numbers.1
             );
-            check_alternation(&baselines, &candidates)?;
-            Basis::PairsOfRuns
-        };
-        Ok(Self {
-            basis,
-            baselines,
-            candidates,
-        })
+            sides.check_alternation()?;
+            sides.basis = Basis::PairsOfRuns;
+        }
+        Ok(sides)
     }
 
     fn of_history(folder: &Path, new: &Path, memory: &mut MemoryBudget) -> anyhow::Result<Self> {
-        let candidates = vec![KeptRun::read(new.to_owned(), memory)?];
-        let Results { name, started, .. } = &candidates[0].results;
+        let candidate = KeptRun::read(new.to_owned(), memory)?;
+        let Results { name, started, .. } = &candidate.results;
         let is_earlier = |kept: &KeptRun| kept.results.name == *name && kept.results.started < *started;
         let mut baselines = read(&[folder.to_owned()], memory, is_earlier)?;
-        let cells: BTreeSet<&String> = cells_without_raw(&candidates[0].results)
+        let cells: BTreeSet<&String> = cells_without_raw(&candidate.results)
             .map(|cell| &cell.id)
             .collect();
         let earlier = baselines.len();
@@ -189,34 +186,76 @@ impl Sides {
                 "perfrun: left out {others} without a cell of this one, for example of --aa or --candidate"
             ));
         }
-        are_different_runs(&baselines, &candidates)?;
-        ensure!(
-            baselines.len() >= EARLIER_MIN,
-            "{} has {} of {name}, and at least {EARLIER_MIN} are needed: keep the results of more runs, or \
-             compare two programs within one run, by `perfrun run FILE --base PATH --candidate PATH`",
-            folder.display(),
-            counted(baselines.len(), "earlier run")
-        );
-        Ok(Self {
+        let sides = Self {
             basis: Basis::EarlierRuns,
             baselines,
-            candidates,
-        })
+            candidates: vec![candidate],
+        };
+        sides.check_that_no_run_is_repeated()?;
+        let earlier = sides.baselines.len();
+        ensure!(
+            earlier >= EARLIER_MIN,
+            "{} has {} of {}, and at least {EARLIER_MIN} are needed: keep the results of more runs, or \
+             compare two programs within one run, by `perfrun run FILE --base PATH --candidate PATH`",
+            folder.display(),
+            counted(earlier, "earlier run"),
+            sides.candidates[0].results.name
+        );
+        Ok(sides)
+    }
+
+    /// All runs, those of the baseline first.
+    fn all(&self) -> impl Iterator<Item = &KeptRun> + Clone {
+        self.baselines.iter().chain(&self.candidates)
+    }
+
+    fn check_that_no_run_is_repeated(&self) -> anyhow::Result<()> {
+        let all: Vec<&KeptRun> = self.all().collect();
+        for (place, one) in all.iter().enumerate() {
+            if let Some(other) = all[..place].iter().find(|other| other.is_same_run(one)) {
+                bail!(
+                    "{} and {} are the same run: name each run once, and on one side",
+                    other.path.display(),
+                    one.path.display()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that both runs of each pair began before the next pair, so that drift of the machine affects
+    /// both sides alike.
+    fn check_alternation(&self) -> anyhow::Result<()> {
+        let pairs = self.baselines.iter().zip(&self.candidates);
+        let started = pairs.map(|(baseline, candidate)| {
+            let (a, b) = (baseline.results.started, candidate.results.started);
+            (a.min(b), a.max(b))
+        });
+        let started: Vec<_> = started.collect();
+        ensure!(
+            started.windows(2).all(|pairs| pairs[0].1 < pairs[1].0),
+            "the runs of the two sides do not take turns, so that what changed with time would look like a difference: \
+             measure both in turn, or compare a new run with earlier ones (--history)"
+        );
+        Ok(())
     }
 
     fn compare(&self, args: &args::Compare) -> anyhow::Result<u8> {
         let [baselines, candidates] = [&self.baselines, &self.candidates].map(|side| reported_runs(side));
-        let plan = shared(&baselines, &candidates);
+        let runs = ComparedRuns {
+            baselines: &baselines,
+            candidates: &candidates,
+        };
+        let plan = runs.shared_plan();
         ensure!(
             !plan.judging.cell_pairs.is_empty(),
             "the runs have no cell in common, beside the raw reference{}: compare runs of one document",
             self.what_differs()
                 .map_or_else(String::new, |differs| format!(", since {differs}"))
         );
-        let has_allowed_differences = has_allowed_differences(&plan, &baselines, &candidates, args)?;
-        let mut compared = RunsComparison::new(self.basis, plan, &baselines, &candidates);
-        let runs = self.baselines.iter().chain(&self.candidates);
-        compared.is_same_program = are_of_one_program(runs.map(|kept| &kept.results));
+        let has_allowed_differences = check_differences(&plan, runs, &args.allow)?;
+        let mut compared = RunsComparison::new(self.basis, plan, runs);
+        compared.is_same_program = are_of_one_program(self.all().map(|kept| &kept.results));
         compared.has_allowed_differences = has_allowed_differences;
         let verdict = verdict(&compared.judged);
         let status = match (verdict, args.output_options.inconclusive) {
@@ -231,7 +270,7 @@ impl Sides {
     /// Two runs with different workloads, and what each measures. Otherwise, two runs with different cells,
     /// and what each has.
     fn what_differs(&self) -> Option<String> {
-        let runs: Vec<&KeptRun> = self.baselines.iter().chain(&self.candidates).collect();
+        let runs: Vec<&KeptRun> = self.all().collect();
         let apart = |verb: &str, of: fn(&Results) -> String| {
             let (first, others) = runs.split_first()?;
             let one = of(&first.results);
@@ -303,36 +342,6 @@ struct ComparisonOutput<'a> {
     verdict: Verdict,
 }
 
-fn are_different_runs(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
-    let all: Vec<&KeptRun> = baselines.iter().chain(candidates).collect();
-    for (place, one) in all.iter().enumerate() {
-        if let Some(other) = all[..place].iter().find(|other| other.is_same_run(one)) {
-            bail!(
-                "{} and {} are the same run: name each run once, and on one side",
-                other.path.display(),
-                one.path.display()
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Checks that both runs of each pair began before the next pair, so that drift of the machine affects both
-/// sides alike.
-fn check_alternation(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
-    let started = baselines.iter().zip(candidates).map(|(baseline, candidate)| {
-        let (a, b) = (baseline.results.started, candidate.results.started);
-        (a.min(b), a.max(b))
-    });
-    let started: Vec<_> = started.collect();
-    ensure!(
-        started.windows(2).all(|pairs| pairs[0].1 < pairs[1].0),
-        "the runs of the two sides do not take turns, so that what changed with time would look like a difference: \
-         measure both in turn, or compare a new run with earlier ones (--history)"
-    );
-    Ok(())
-}
-
 /// The workload of a run, and its loads.
 fn workload(results: &Results) -> String {
     let loads = cells_without_raw(results).map(|cell| cell.parameters.to_string());
@@ -350,16 +359,10 @@ fn cells_without_raw(results: &Results) -> impl Iterator<Item = &Cell> {
 }
 
 /// Refuses runs that differ in more than `--allow` accepts. Returns whether they differ in what it accepts.
-fn has_allowed_differences(
-    plan: &Plan,
-    baselines: &[ReportedRun<'_>],
-    candidates: &[ReportedRun<'_>],
-    args: &args::Compare,
-) -> anyhow::Result<bool> {
-    let runs: Vec<&ReportedRun<'_>> = baselines.iter().chain(candidates).collect();
-    let mut differences = differences(plan, &runs);
+fn check_differences(plan: &Plan, runs: ComparedRuns<'_>, allowed: &[Field]) -> anyhow::Result<bool> {
+    let mut differences = differences(plan, runs);
     let all = differences.len();
-    differences.retain(|difference| !args.allow.contains(&difference.field));
+    differences.retain(|difference| !allowed.contains(&difference.field));
     let fields: BTreeSet<String> = differences
         .iter()
         .map(|difference| difference.field.to_string())
@@ -370,7 +373,7 @@ fn has_allowed_differences(
         "the runs differ in more than the program, so a difference may have another cause: measure them alike, or \
          accept it with --allow {}\n\n{}",
         fields.join(","),
-        differences_table(&differences, baselines.len(), terminal_width())
+        differences_table(&differences, runs.baselines.len(), terminal_width())
     );
     Ok(all > 0)
 }

@@ -27,6 +27,7 @@ use self::{
 };
 use crate::{
     order::grouped,
+    runs::ComparedRuns,
     table::{Kind, NOTHING, Table},
     tables::{environment::NodeAnswers, links},
     terminal,
@@ -121,13 +122,15 @@ pub struct Difference {
     pub field: Field,
     /// The cell, variant, network, stack or part of the document that has it; empty for the run as a whole.
     pub subject: String,
-    /// What each run has. `None` if its results do not say.
+    /// What each run has, those of the baseline first. `None` if its results do not say.
     pub values: Vec<Option<String>>,
 }
 
 /// What differs between runs that measure the cells of a plan which they share. What results of an older
 /// version do not say differs from what others say.
-pub fn differences(shared: &Plan, runs: &[&ReportedRun<'_>]) -> Vec<Difference> {
+pub fn differences(shared: &Plan, runs: ComparedRuns<'_>) -> Vec<Difference> {
+    let all = runs.all();
+    let runs = all.as_slice();
     let cells: Vec<&Cell> = (shared.judging.cell_pairs.iter())
         .map(|cell_pair| &shared.cells[cell_pair.candidate])
         .collect();

@@ -7,7 +7,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::{
     Sentence,
-    runs::{self, Basis, Run},
+    runs::{self, Basis, RUNS_MIN, Run},
     sentences, summary,
 };
 
@@ -18,15 +18,34 @@ use crate::{
     terminal::{self, TerminalOptions},
 };
 
+/// Runs to compare, those of each side from the first to the last.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparedRuns<'a> {
+    /// Runs of the baseline.
+    pub baselines: &'a [ReportedRun<'a>],
+    /// Runs of the candidate.
+    pub candidates: &'a [ReportedRun<'a>],
+}
+
+impl<'a> ComparedRuns<'a> {
+    /// The plan that the runs share: see [`runs::shared`].
+    pub fn shared_plan(self) -> Plan {
+        runs::shared(&[runs_of(self.baselines), runs_of(self.candidates)].concat())
+    }
+
+    /// The runs of the baseline, and then those of the candidate.
+    pub(crate) fn all(self) -> Vec<&'a ReportedRun<'a>> {
+        self.baselines.iter().chain(self.candidates).collect()
+    }
+}
+
 /// Several runs, and what they say together.
 #[derive(Debug)]
 pub struct RunsComparison<'a> {
     /// What the findings are based on.
     pub basis: Basis,
-    /// Runs of the baseline, from the first to the last.
-    pub baselines: &'a [ReportedRun<'a>],
-    /// Runs of the candidate, likewise.
-    pub candidates: &'a [ReportedRun<'a>],
+    /// The runs.
+    pub runs: ComparedRuns<'a>,
     /// The plan that they share.
     pub plan: Plan,
     /// What was found.
@@ -40,13 +59,8 @@ pub struct RunsComparison<'a> {
 impl<'a> RunsComparison<'a> {
     /// Compares runs that share a plan in the way that this basis says. Of [`Basis::TwoRuns`] the last of
     /// each side counts, and of [`Basis::EarlierRuns`] the last candidate.
-    pub fn new(
-        basis: Basis,
-        plan: Plan,
-        baselines: &'a [ReportedRun<'a>],
-        candidates: &'a [ReportedRun<'a>],
-    ) -> Self {
-        let (a, b) = (runs_of(baselines), runs_of(candidates));
+    pub fn new(basis: Basis, plan: Plan, runs: ComparedRuns<'a>) -> Self {
+        let (a, b) = (runs_of(runs.baselines), runs_of(runs.candidates));
         let judged = match (basis, a.last(), b.last()) {
             (Basis::TwoRuns, Some(a), Some(b)) => runs::of_two(&plan, *a, *b),
             (Basis::EarlierRuns, _, Some(new)) => runs::of_history(&plan, &a, *new),
@@ -54,8 +68,7 @@ impl<'a> RunsComparison<'a> {
         };
         Self {
             basis,
-            baselines,
-            candidates,
+            runs,
             plan,
             judged,
             is_same_program: false,
@@ -107,7 +120,7 @@ impl<'a> RunsComparison<'a> {
                 .then(|| Sentence::new(Verdict::Pass, IS_SAME_PROGRAM.to_owned())),
             (self.basis == Basis::TwoRuns).then(|| {
                 let text = format!(
-                    "Two runs cannot decide: {}. Compare within one run (perfrun run FILE --candidate PATH), or at least 6 \
+                    "Two runs cannot decide: {}. Compare within one run (perfrun run FILE --candidate PATH), or at least {RUNS_MIN} \
                      runs of each side (perfrun compare --base DIR... --candidate DIR...).",
                     match comparisons::has_intervals(&self.judged) {
                         true => "the intervals leave out how the machine differs between runs",
@@ -120,7 +133,7 @@ impl<'a> RunsComparison<'a> {
     }
 
     fn content(&self) -> ReportContent {
-        let candidate = self.candidates.last();
+        let candidate = self.runs.candidates.last();
         ReportContent {
             title: candidate.map_or_else(String::new, |run| format!("{}, compared", run.name)),
             warnings: vec![],
@@ -157,16 +170,11 @@ impl<'a> RunsComparison<'a> {
                 ]
             }
         };
-        let rows = self.baselines.iter().map(row("baseline"));
-        let rows = rows.chain(self.candidates.iter().map(row("candidate")));
+        let rows = self.runs.baselines.iter().map(row("baseline"));
+        let rows = rows.chain(self.runs.candidates.iter().map(row("candidate")));
         let others = ["run", "started", "build", "trials completed"];
         Table::new(Kind::Prose, &["side"], others, rows).called("Runs", "")
     }
-}
-
-/// The plan that runs share: see [`runs::shared`].
-pub fn shared(baselines: &[ReportedRun<'_>], candidates: &[ReportedRun<'_>]) -> Plan {
-    runs::shared(&[runs_of(baselines), runs_of(candidates)].concat())
 }
 
 fn runs_of<'a>(reported_runs: &[ReportedRun<'a>]) -> Vec<Run<'a>> {

@@ -18,7 +18,7 @@ use perfrun_contract::{metric::Metric, summary::SummaryRow};
 use perfrun_report::{
     Basis,
     differences::{differences, differences_table},
-    runs::{RunsComparison, shared},
+    runs::{ComparedRuns, RunsComparison},
 };
 
 use crate::{
@@ -177,11 +177,15 @@ fn compress(bytes: &[u8], to: &Path) -> io::Result<()> {
 /// What differs between the committed results and new ones, in words.
 fn compared(kept: &Results, new: &Results) -> String {
     let [before, after] = [kept, new].map(Results::reported_run);
-    let plan = shared(from_ref(&before), from_ref(&after));
+    let runs = ComparedRuns {
+        baselines: from_ref(&before),
+        candidates: from_ref(&after),
+    };
+    let plan = runs.shared_plan();
     if plan.judging.cell_pairs.is_empty() {
         return "The runs have no cell in common.\n".to_owned();
     }
-    let differences = differences(&plan, &[&before, &after]);
+    let differences = differences(&plan, runs);
     let mut changes = match differences.is_empty() {
         true => String::new(),
         false => differences_table(&differences, 1, COLUMNS) + "\n",
@@ -194,7 +198,7 @@ fn compared(kept: &Results, new: &Results) -> String {
         true => "Both runs have the same program.\n",
         false => "The programs differ.\n",
     };
-    let compared = RunsComparison::new(Basis::TwoRuns, plan, from_ref(&before), from_ref(&after));
+    let compared = RunsComparison::new(Basis::TwoRuns, plan, runs);
     let metrics = compared.judged.comparisons.iter().map(|found| found.metric);
     changes + &changes_of_medians(&BTreeSet::from_iter(metrics), &kept.summary, &new.summary)
 }

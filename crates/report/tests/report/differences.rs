@@ -10,17 +10,23 @@ use perfrun_contract::{
 use perfrun_link::probe::{Delivery, Judgement, Measurement, Quantity, QuantityFinding};
 use perfrun_report::{
     differences::{Difference, Field, differences, differences_table},
-    runs::shared,
+    runs::ComparedRuns,
 };
 
 use perfrun_test_kit::results::run;
 
+fn differences_of(baseline: &Results, candidate: &Results) -> Vec<Difference> {
+    let (a, b) = (baseline.reported_run(), candidate.reported_run());
+    let runs = ComparedRuns {
+        baselines: from_ref(&a),
+        candidates: from_ref(&b),
+    };
+    differences(&runs.shared_plan(), runs)
+}
+
 /// What differs between two runs, each as the name of the field and of what has it.
 fn differ(baseline: &Results, candidate: &Results) -> Vec<String> {
-    let (a, b) = (baseline.reported_run(), candidate.reported_run());
-    let plan = shared(from_ref(&a), from_ref(&b));
-    let found = differences(&plan, &[&a, &b]);
-    found
+    differences_of(baseline, candidate)
         .iter()
         .map(|found| format!("{} {}", found.field, found.subject))
         .collect()
@@ -124,8 +130,7 @@ fn pods_have_the_same_settings_wherever_they_run() {
 fn of_a_topology_only_what_differs_is_shown() {
     let (one, mut two) = (pings("env: {}"), pings("env: {}"));
     two.plan.cells[0].peers_per_client += 1;
-    let (a, b) = (one.reported_run(), two.reported_run());
-    let found = differences(&shared(from_ref(&a), from_ref(&b)), &[&a, &b]);
+    let found = differences_of(&one, &two);
     let texts = ["peersPerClient: 1", "peersPerClient: 2"].map(|text| Some(text.to_owned()));
     assert_eq!((found.len(), &found[0].values[..]), (1, &texts[..]));
 }
@@ -142,8 +147,7 @@ fn limits_that_differ_by_a_byte_are_not_rounded_to_the_same() {
     };
     let [usual, more] = [[4 << 20, 4 << 20], [4 << 20, (4 << 20) + 1]].map(with);
     assert_eq!(differ(&usual, &with([4 << 20, 4 << 20])), NOTHING);
-    let (a, b) = (usual.reported_run(), more.reported_run());
-    let found = differences(&shared(from_ref(&a), from_ref(&b)), &[&a, &b]);
+    let found = differences_of(&usual, &more);
     let texts = ["4 MiB", "receive 4 MiB, send 4194305 B"];
     let expected = [Field::TcpWindows, Field::UdpBuffers].map(|field| Difference {
         field,
