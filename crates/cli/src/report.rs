@@ -1,10 +1,6 @@
 //! `perfrun report`: shows saved results again.
 
-use std::{
-    fs,
-    io::{Write, stderr},
-    path::Path,
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
 use perfrun_api::results::Results;
@@ -13,7 +9,7 @@ use perfrun_report::TerminalOptions;
 
 use crate::{
     args::{self, Format, InvalidCommandLine, Where},
-    output::write_to_stdout,
+    output::{write_line_to_stderr, write_to_stdout},
     printing::{PrintedResults, rendered, resume_command, show_all_command},
     results_folder,
 };
@@ -114,7 +110,7 @@ fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Resu
     for (name, text) in files {
         let file = folder.join(name);
         fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()))?;
-        let _ = writeln!(stderr(), "wrote {}", file.display());
+        write_line_to_stderr(format_args!("wrote {}", file.display()));
     }
     Ok(())
 }

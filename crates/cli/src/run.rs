@@ -16,10 +16,7 @@ mod profiler;
 mod programs;
 mod watchers;
 
-use std::{
-    io::{Write, stderr},
-    path::Path,
-};
+use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
@@ -159,7 +156,7 @@ impl CommandContext<'_> {
         if results_folder.is_done() && is_profiled {
             // Written again, since perfrun may have been killed before it wrote its last file.
             results_folder.finish(RunEnd::without_nodes(RunState::Complete))?;
-            let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
+            write_line_to_stderr("all trials are complete: nothing left to run");
             let results = results_folder.results();
             let status = exit_status::of_run(results.conclusion().phase, results.verdict());
             printing::show(&results_folder, &self.args.output, status)?;

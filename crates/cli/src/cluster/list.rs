@@ -1,7 +1,5 @@
 //! `perfrun list`.
 
-use std::io::{Write, stderr};
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{ResourceExt, api::ListParams};
@@ -14,7 +12,7 @@ use super::{
 };
 use crate::{
     args::{self, Columns},
-    output::write_to_stdout,
+    output::{write_line_to_stderr, write_to_stdout},
     words::columns,
 };
 
@@ -37,7 +35,7 @@ pub async fn list(args: &args::List) -> anyhow::Result<u8> {
         } else {
             format!("in namespace {}", cluster.namespace())
         };
-        let _ = writeln!(stderr(), "no PerfRuns found {place}");
+        write_line_to_stderr(format_args!("no PerfRuns found {place}"));
         return Ok(0);
     }
     let now = Timestamp::now();

@@ -1,9 +1,6 @@
 //! `perfrun link probe`.
 
-use std::{
-    io::{Write, stderr},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Context;
 use perfrun_emulator::{
@@ -20,7 +17,7 @@ use tokio::net::UdpSocket;
 use super::words;
 use crate::{
     args::{self, NetworkNamespace, PeerAddress},
-    output::{block_on, write_to_stdout},
+    output::{block_on, write_line_to_stderr, write_to_stdout},
     words::columns,
 };
 
@@ -45,12 +42,11 @@ async fn answer(args: &args::ProbeLink) -> anyhow::Result<u8> {
             // The kernel may not support IPv6.
             .or_else(|_| bind(&args.namespace, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))),
     }?;
-    let _ = writeln!(
-        stderr(),
+    write_line_to_stderr(format_args!(
         "perfrun: answering probes on port {} in {}; press Ctrl-C to stop",
         socket.local_addr()?.port(),
         args.namespace
-    );
+    ));
     tokio::select! {
         ended = serve(socket) => match ended.context("failed to answer probes")? {},
         ended = tokio::signal::ctrl_c() => ended.context("failed to listen for signals").map(|()| 0),

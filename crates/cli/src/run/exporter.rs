@@ -4,13 +4,7 @@
 //! Nodes are in their own network namespaces, out of reach of scrapers. So the exporter fetches their pages
 //! over their control sockets, and only when it is scraped: without a scraper it costs a measurement nothing.
 
-use std::{
-    collections::BTreeMap,
-    io::{Write, stderr},
-    net::SocketAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use futures::future::join_all;
@@ -35,6 +29,8 @@ use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
+
+use crate::output::write_line_to_stderr;
 
 /// How long a user who has stopped the run waits for the scrape that reads its end.
 const WAIT_AFTER_STOP_MAX: Duration = Duration::from_secs(15);
@@ -214,12 +210,10 @@ impl Server {
             return;
         }
         if !quiet {
-            // If standard error is closed, nobody can read the message.
-            let _ = writeln!(
-                stderr(),
+            write_line_to_stderr(format_args!(
                 "waiting at most {} s for the final scrape of the metrics; press Ctrl-C to exit now",
                 limit.as_secs()
-            );
+            ));
         }
         tokio::select! {
             () = scraped => {}

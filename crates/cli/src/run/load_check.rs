@@ -1,15 +1,12 @@
 //! Whether this machine is quiet enough to measure on it.
 
-use std::{
-    collections::VecDeque,
-    fs,
-    io::{Write, stderr},
-    time::Duration,
-};
+use std::{collections::VecDeque, fs, time::Duration};
 
 use anyhow::ensure;
 use perfrun_contract::machine::{BUSY_FOREIGN, BUSY_STEAL, MachineTime};
 use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::output::write_line_to_stderr;
 
 /// How long the load of the machine is measured before a run.
 const CHECK_TIME: Duration = Duration::from_millis(500);
@@ -44,10 +41,9 @@ impl LoadCheck {
                     .zip(read())
                     .and_then(|(before, now)| why_busy(&now.since(&before)))
                 {
-                    let _ = writeln!(
-                        stderr(),
+                    write_line_to_stderr(format_args!(
                         "this machine is busy: {why}; results will be noisy. Wait, or use --wait-quiet 60s"
-                    );
+                    ));
                 }
                 Ok(())
             }
@@ -81,7 +77,7 @@ async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) ->
             "this machine was not quiet within {limit:?}: {why}. End what uses it, or run without --wait-quiet"
         );
         if !is_announced {
-            let _ = writeln!(stderr(), "waiting until this machine is quiet: {why}");
+            write_line_to_stderr(format_args!("waiting until this machine is quiet: {why}"));
             is_announced = true;
         }
     }

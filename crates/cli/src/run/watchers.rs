@@ -1,13 +1,11 @@
 //! Those who watch runs besides the user at the terminal: scrapers of metrics, and browsers.
 
-use std::io::{Write, stderr};
-
 use perfrun_api::results::Results;
 use perfrun_conductor::{Event, NodeHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::exporter::Exporter;
-use crate::{args, page::Page};
+use crate::{args, output::write_line_to_stderr, page::Page};
 
 /// What `--metrics-listen` and `--ui` serve. Outlives the runs, which follow one another.
 pub(super) struct Watchers {
@@ -27,7 +25,7 @@ impl Watchers {
             None => None,
         };
         if let Some(page) = &page {
-            let _ = writeln!(stderr(), "watch it at {}", page.url());
+            write_line_to_stderr(format_args!("watch it at {}", page.url()));
         }
         Ok(Self { exporter, page })
     }
