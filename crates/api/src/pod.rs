@@ -17,7 +17,7 @@ use perfrun_contract::{matrix::IpFamily, role::Role};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-pub use self::state::{Cause, PodState, UNPUBLISHED_ADVICE, state};
+pub use self::state::{Cause, PodState, UNPUBLISHED_ADVICE, node_state, state};
 
 /// Name of the container that runs the node.
 pub const NODE_CONTAINER: &str = "node";

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition, PodStatus};
 use kube::ResourceExt;
 use perfrun_contract::tally::EndReason;
 
@@ -62,6 +62,13 @@ pub fn state(pod: &Pod) -> PodState {
         return PodState::Ready(ip);
     }
     startup_cause(&name, status, container).map_or(PodState::Starting, PodState::Stuck)
+}
+
+/// The state of the container that runs the node. `None` if the status does not say.
+pub fn node_state(pod: &Pod) -> Option<&ContainerState> {
+    let status = pod.status.as_ref()?;
+    let node = container(status.container_statuses.as_ref(), NODE_CONTAINER)?;
+    node.state.as_ref()
 }
 
 /// Why the node of a pod has ended. `None` if it has not.

@@ -6,6 +6,7 @@ use anyhow::anyhow;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{
     Api, Client, Config,
+    api::{DeleteParams, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::DeserializeGuard,
 };
@@ -128,6 +129,16 @@ impl Cluster {
         }
     }
 
+    /// Deletes a pod, whose program has some seconds to exit. A pod that is gone is not an error.
+    pub(super) async fn delete_pod(&self, name: &str, grace_seconds: u32) -> Result<(), Error> {
+        let call = Call::of("delete", "pods", name);
+        let params = DeleteParams::default().grace_period(grace_seconds);
+        match self.call(&call, self.pods().delete(name, &params)).await {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// A command that the user can type next, for this cluster and namespace.
     pub(super) fn command(&self, command: &str) -> String {
         let namespace = if self.named {
@@ -136,6 +147,22 @@ impl Cluster {
             String::new()
         };
         format!("{} {command}{namespace}{}", program(), self.options)
+    }
+}
+
+/// The parameters with which this program creates an object.
+pub(super) fn post_params() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}
+
+/// The parameters of a patch that is not an apply.
+pub(super) fn patch_params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
     }
 }
 

@@ -9,7 +9,7 @@ use perfrun_api::{document::broken_rules_of_change, spec::PerfRun};
 use serde_json::{Value, json};
 
 use super::{
-    access::{Cluster, FIELD_MANAGER},
+    access::{Cluster, FIELD_MANAGER, patch_params},
     error::{Call, RUNS},
     status::StatusSummary,
 };
@@ -77,14 +77,6 @@ pub(super) async fn apply(cluster: &Cluster, wanted: PerfRun, intent: Intent) ->
         Intent::Join(existing) => return Ok(*existing),
     };
     Ok(cluster.call(&call, runs.patch(&name, &params, &patch)).await?)
-}
-
-/// The parameters of a patch that is not an apply.
-pub(super) fn patch_params() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    }
 }
 
 /// The fields of a document that belong to the user. A document exported from a cluster also has the

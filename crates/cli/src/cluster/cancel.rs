@@ -6,8 +6,7 @@ use perfrun_contract::run::Phase;
 use serde_json::json;
 
 use super::{
-    access::Cluster,
-    apply::patch_params,
+    access::{Cluster, patch_params},
     error::{Call, RUNS},
     find::find,
     follow::{Followed, follow, screen},

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Resource, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams},
 };
 use perfrun_api::{cluster::RUN_LABEL, exit_status::INTERRUPTED};
 use perfrun_conformance::nodes::{NodeStarter, Participant, RunningNode};
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use self::node::PodNode;
 use super::{
-    access::{Cluster, FIELD_MANAGER},
+    access::{Cluster, post_params},
     error::Call,
 };
 use crate::{args, output::write_line_to_stderr, signals::cancel_on_signal};
@@ -101,7 +101,7 @@ impl Suite {
             );
             for pod in &left {
                 if pod.metadata.deletion_timestamp.is_none() {
-                    node::delete(&self.cluster, &pod.name_any(), 1).await?;
+                    self.cluster.delete_pod(&pod.name_any(), 1).await?;
                 }
             }
             sleep(PAUSE).await;
@@ -130,7 +130,7 @@ impl Pods {
         let secrets = suite.cluster.secrets();
         let created = suite
             .cluster
-            .call(&call, secrets.create(&parameters(), &secret))
+            .call(&call, secrets.create(&post_params(), &secret))
             .await?;
         suite.print_line(&format!("pods in namespace {}", suite.cluster.namespace()));
         Ok(Self {
@@ -160,12 +160,5 @@ impl NodeStarter for Pods {
         let node = PodNode::start(&self.suite, &pod, &self.token, self.limit).await;
         node.map(|node| Box::new(node) as _)
             .map_err(|error| format!("{error:#}"))
-    }
-}
-
-fn parameters() -> PostParams {
-    PostParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
     }
 }

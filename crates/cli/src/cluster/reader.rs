@@ -10,10 +10,7 @@ use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use kube::{
-    Resource, ResourceExt,
-    api::{DeleteParams, ObjectMeta, PostParams},
-};
+use kube::{Resource, ResourceExt, api::ObjectMeta};
 use perfrun_api::{
     cluster::{MANAGED_BY_LABEL, Part, PartKind, TRIALS_KEY, Unreadable},
     memory_budget::MemoryBudget,
@@ -33,7 +30,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    access::{Cluster, FIELD_MANAGER, open},
+    access::{Cluster, FIELD_MANAGER, open, post_params},
     error::{Call, Error},
     follow::retry_until_answered,
 };
@@ -65,13 +62,9 @@ impl Reader<'_> {
     ) -> anyhow::Result<Option<Vec<Part>>> {
         let pod = self.pod();
         let name = pod.name_any();
-        let params = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
         let creation = Call::of("create", "pods", &name);
         let pods = cluster.pods();
-        let created = cluster.call(&creation, pods.create(&params, &pod)).await;
+        let created = cluster.call(&creation, pods.create(&post_params(), &pod)).await;
         let read = match created {
             Ok(_) => {
                 let read = read(cluster, &name, names, memory, screen);
@@ -81,13 +74,8 @@ impl Reader<'_> {
             Err(error @ (Error::Silent { .. } | Error::ServerTrouble { .. })) => Err(error.into()),
             Err(error) => return Err(error.into()),
         };
-        let deletion = Call::of("delete", "pods", &name);
-        let now = DeleteParams::default().grace_period(1);
-        match cluster.call(&deletion, pods.delete(&name, &now)).await {
-            Err(error) if !error.is_missing() => {
-                screen.print_line(&format!("perfrun: pod {name} is left: {error}"));
-            }
-            _ => {}
+        if let Err(error) = cluster.delete_pod(&name, 1).await {
+            screen.print_line(&format!("perfrun: pod {name} is left: {error}"));
         }
         let location = &self.stored.location;
         read.with_context(|| format!("failed to read results from {location}"))

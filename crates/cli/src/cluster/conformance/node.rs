@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, LogParams},
+    api::LogParams,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event, watcher},
@@ -27,12 +27,12 @@ use tokio::{
 };
 
 use super::{
-    Suite, parameters,
+    Suite,
     pod::{exited_before_the_kill, obstacle},
 };
 use crate::cluster::{
-    access::{Cluster, open},
-    error::{Call, Error},
+    access::{Cluster, open, post_params},
+    error::Call,
 };
 
 /// Forwarded connections that are opened at the same time.
@@ -72,7 +72,7 @@ impl PodNode {
         let cluster = &suite.cluster;
         let (name, pods) = (pod.name_any(), cluster.pods());
         let creation = Call::of("create", "pods", &name);
-        let created = cluster.call(&creation, pods.create(&parameters(), pod)).await?;
+        let created = cluster.call(&creation, pods.create(&post_params(), pod)).await?;
         let (sender, seen_pod) = watch::channel(SeenPod {
             pod: created,
             is_deleted: false,
@@ -135,7 +135,7 @@ impl PodNode {
     /// Deletes the pod, and waits until it is gone.
     async fn end(&self, grace: Duration) {
         let seconds = u32::try_from(grace.as_secs()).unwrap_or(u32::MAX);
-        if let Err(error) = delete(&self.cluster, &self.name, seconds).await {
+        if let Err(error) = self.cluster.delete_pod(&self.name, seconds).await {
             tracing::warn!(%error, "a pod is left until the end of the suite");
             return;
         }
@@ -190,19 +190,6 @@ impl RunningNode for PodNode {
     async fn stop(&self, grace: Duration) -> bool {
         self.end(grace).await;
         exited_before_the_kill(&self.seen_pod.borrow().pod)
-    }
-}
-
-/// Deletes a pod, whose node has some seconds to exit. A pod that is gone is not an error.
-pub(super) async fn delete(cluster: &Cluster, name: &str, grace_seconds: u32) -> Result<(), Error> {
-    let params = DeleteParams {
-        grace_period_seconds: Some(grace_seconds),
-        ..DeleteParams::default()
-    };
-    let call = Call::of("delete", "pods", name);
-    match cluster.call(&call, cluster.pods().delete(name, &params)).await {
-        Err(error) if !error.is_missing() => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -1,15 +1,15 @@
 //! The objects of a suite, and what their status means. Pure.
 
 use k8s_openapi::{
-    api::core::v1::{ContainerState, Pod, PodSpec, Secret},
+    api::core::v1::{Pod, PodSpec, Secret},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{ResourceExt, api::ObjectMeta};
 use perfrun_api::{
     cluster::{MANAGED_BY_LABEL, NODE_LABEL, RUN_LABEL, condition::Reason},
     pod::{
-        CONTROL_PORT, METRICS_PORT, NODE_CONTAINER, PodState, TOKEN_KEY, UNPUBLISHED_ADVICE, environment,
-        node_container, pod_spec, state,
+        CONTROL_PORT, METRICS_PORT, PodState, TOKEN_KEY, UNPUBLISHED_ADVICE, environment, node_container,
+        node_state, pod_spec, state,
     },
 };
 use perfrun_conformance::nodes::Participant;
@@ -86,7 +86,7 @@ pub(super) fn obstacle(pod: &Pod) -> String {
     let cause = match state(pod) {
         PodState::Stuck(cause) | PodState::Gone(cause) => cause,
         PodState::Starting | PodState::Ready(_) => {
-            let problem = match node(pod) {
+            let problem = match node_state(pod) {
                 Some(node) if node.running.is_some() => {
                     "runs, but its readiness probe fails; a node has to answer GET /readyz on its control port"
                 }
@@ -115,17 +115,8 @@ pub(super) fn obstacle(pod: &Pod) -> String {
 
 /// Whether the node of a pod exited before the kubelet killed it.
 pub(super) fn exited_before_the_kill(pod: &Pod) -> bool {
-    let ended = node(pod).and_then(|node| node.terminated.as_ref());
+    let ended = node_state(pod).and_then(|node| node.terminated.as_ref());
     ended.is_some_and(|ended| ended.exit_code != KILLED_EXIT_CODE)
-}
-
-/// The state of the node's container.
-fn node(pod: &Pod) -> Option<&ContainerState> {
-    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let node = containers
-        .iter()
-        .find(|container| container.name == NODE_CONTAINER);
-    node?.state.as_ref()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
 use futures::{AsyncBufReadExt, AsyncRead, io::BufReader};
 use jiff::Timestamp;
 use kube::api::LogParams;
+use perfrun_api::pod::NODE_CONTAINER;
 use perfrun_contract::text::plain;
 use tokio::time::sleep;
 
@@ -17,7 +18,7 @@ use super::{
         access::Cluster,
         error::{Call, Error},
     },
-    source::{CONTAINER, LogSource, sources},
+    source::{LogSource, sources},
 };
 use crate::output::write_line_to_stderr;
 
@@ -36,7 +37,7 @@ impl Copy {
     /// Copies the log so far.
     pub(super) async fn copy_so_far(&self) -> anyhow::Result<()> {
         let params = LogParams {
-            container: Some(CONTAINER.to_owned()),
+            container: Some(NODE_CONTAINER.to_owned()),
             ..LogParams::default()
         };
         let log = match self.open(&params).await {
@@ -62,7 +63,7 @@ impl Copy {
             // Checked first, so that lines logged before the end are not missed.
             let is_last = self.has_ended().await;
             let params = LogParams {
-                container: Some(CONTAINER.to_owned()),
+                container: Some(NODE_CONTAINER.to_owned()),
                 follow: true,
                 timestamps: true,
                 since_time: last,

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use perfrun_api::cluster::{INCARNATION_LABEL, NODE_LABEL};
-
-/// The name of a pod's container that runs the node.
-pub(super) const CONTAINER: &str = "node";
+use perfrun_api::{
+    cluster::{INCARNATION_LABEL, NODE_LABEL},
+    pod::node_state,
+};
 
 /// A pod of a run that has a log.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,33 +45,19 @@ pub(super) fn sources(pods: &[Pod]) -> Vec<LogSource> {
     sorted
         .into_iter()
         .map(|(node, incarnation, pod)| {
-            let (has_started, has_ended) = state(pod);
+            let state = node_state(pod);
+            let has_ended = state.is_some_and(|state| state.terminated.is_some());
             LogSource {
                 pod: pod.name_any(),
                 label: match incarnation {
                     0 => node,
                     number => format!("{node}/{number}"),
                 },
-                has_started,
+                has_started: has_ended || state.is_some_and(|state| state.running.is_some()),
                 has_ended,
             }
         })
         .collect()
-}
-
-/// Whether the container has started, and whether it has ended.
-fn state(pod: &Pod) -> (bool, bool) {
-    let statuses = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.container_statuses.as_ref());
-    let state = statuses
-        .into_iter()
-        .flatten()
-        .find(|status| status.name == CONTAINER)
-        .and_then(|status| status.state.as_ref());
-    let ended = state.is_some_and(|state| state.terminated.is_some());
-    (ended || state.is_some_and(|state| state.running.is_some()), ended)
 }
 
 #[cfg(test)]
