@@ -14,7 +14,7 @@ use crate::{
     documents::{self, label},
     executable,
     output::write_to_stdout,
-    words::{counted, few_pairs, least_time_if_known, skipped, trials},
+    words::{counted, distinct, few_pairs, least_time_if_known, skipped, trials},
 };
 
 /// Prints the plan of every document in a file.
@@ -185,15 +185,10 @@ fn by_transports(plan: &Plan) -> Vec<[String; 2]> {
 
 /// Different names once each, or their number if there are many.
 fn listed<T: Into<String>>(names: impl IntoIterator<Item = T>, what: &str, is_all: bool) -> String {
-    let mut different: Vec<String> = vec![];
-    for name in names.into_iter().map(Into::into) {
-        if !different.contains(&name) {
-            different.push(name);
-        }
-    }
-    match different.len() {
+    let names = distinct(names);
+    match names.len() {
         many if many > NAMES_MAX && !is_all => format!("{many} {what}"),
-        _ => different.join(", "),
+        _ => names.join(", "),
     }
 }
 

@@ -13,14 +13,20 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
 /// The most names of a list in a message.
 const NAMED_MAX: usize = 4;
 
-/// Different names, or the first of them and how many more there are.
-pub(crate) fn named(names: impl Iterator<Item = String>) -> String {
+/// Names without repetitions, in the order in which they first come up.
+pub(crate) fn distinct<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Vec<String> {
     let mut all: Vec<String> = vec![];
-    for name in names {
+    for name in names.into_iter().map(Into::into) {
         if !all.contains(&name) {
             all.push(name);
         }
     }
+    all
+}
+
+/// Different names, or the first of them and how many more there are.
+pub(crate) fn named(names: impl Iterator<Item = String>) -> String {
+    let mut all = distinct(names);
     let more = all.len().saturating_sub(NAMED_MAX);
     all.truncate(NAMED_MAX);
     match (all.join(", "), more) {
