@@ -32,18 +32,23 @@ impl<'a> Path<'a> {
             ..self
         }
     }
+
+    /// What follows the transport in its text: the IP family and the network, unless they are defaults.
+    pub(crate) fn suffix(self) -> String {
+        let mut suffix = String::new();
+        if !self.ip_family.is_default() {
+            suffix += &format!(" over {}", self.ip_family);
+        }
+        if self.network != NONE {
+            suffix += &format!(" on {}", self.network);
+        }
+        suffix
+    }
 }
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.transport)?;
-        if !self.ip_family.is_default() {
-            write!(f, " over {}", self.ip_family)?;
-        }
-        match self.network {
-            NONE => Ok(()),
-            network => write!(f, " on {network}"),
-        }
+        write!(f, "{}{}", self.transport, self.suffix())
     }
 }
 

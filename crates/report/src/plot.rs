@@ -29,7 +29,7 @@ use perfrun_contract::{
 pub(crate) use self::canvas::Plot;
 use self::{
     content::{Sweep, median_bars},
-    course::Quantity,
+    course::SampledQuantity,
     forest::{Forest, Row},
     select::{PanelCells, bandwidth_panels, of_path},
     theme::SeriesStyle,
@@ -237,7 +237,7 @@ fn messages(index: &ResultsIndex<'_>) -> Option<Plot> {
 }
 
 /// An echo over time: a panel for clients and one for servers, of each transport and load.
-fn echo(index: &ResultsIndex<'_>, quantity: Quantity) -> Option<Plot> {
+fn echo(index: &ResultsIndex<'_>, quantity: SampledQuantity) -> Option<Plot> {
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Echo(_));
     course::nodes(index, is_wanted, &[Role::Client, Role::Server], quantity)
 }

@@ -157,11 +157,9 @@ impl Canvas<'_> {
     }
 
     fn styled(&self, at: (i32, i32), text: &str, style: &TextStyle<'_>) {
-        let printable: String = text
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        let _ = self.area.draw_text(&printable, style, at);
+        let _ = self
+            .area
+            .draw_text(&text.replace(char::is_control, " "), style, at);
     }
 
     pub(super) fn line(&self, points: Vec<(i32, i32)>, color: &impl Color, width: u32) {
@@ -321,11 +319,7 @@ fn legend_places(series: &[(String, SeriesStyle)], width: i32) -> Vec<(i32, i32)
 }
 
 fn escaped(text: &str) -> String {
-    let plain: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    plain
+    text.replace(char::is_control, " ")
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -2,11 +2,8 @@
 
 use perfrun_contract::{
     metric::Metric,
-    node::Sample,
     parameters::Parameters,
     plan::{Cell, StackPair},
-    record::NodeRecord,
-    role::Role,
     summary::SummaryRow,
 };
 
@@ -104,42 +101,6 @@ impl Sweep<'_> {
         };
         (panel.x.len() > 1).then_some(panel)
     }
-}
-
-/// What nodes of a role measured over time, in the first trial of each cell that counts: a line for each
-/// node, with the name and the look that its cell gives it.
-pub(super) fn time_panel(
-    index: &ResultsIndex<'_>,
-    cells: &[&Cell],
-    role: Role,
-    (y_title, value): (&'static str, fn(&Sample) -> Option<f64>),
-    title: String,
-    line_of: impl Fn(&Cell, Vec<Point>) -> Series,
-) -> Option<lines::Panel> {
-    let lines = |cell: &&Cell| {
-        let record = index.completed_trials(cell).take(1);
-        let nodes = record.flat_map(|record| record.nodes.values());
-        let line = |node: &NodeRecord| {
-            let point = |sample: &Sample| {
-                Some(Point {
-                    x: sample.at_seconds,
-                    y: value(sample)?,
-                    interval: None,
-                })
-            };
-            line_of(cell, node.measured.samples.iter().filter_map(point).collect())
-        };
-        let of_role = nodes.filter(|node| node.role == role);
-        of_role.map(line).collect::<Vec<Series>>()
-    };
-    let lines: Vec<Series> = cells.iter().flat_map(lines).collect();
-    let shows = |series: &Series| !series.points.is_empty();
-    lines.iter().any(shows).then_some(lines::Panel {
-        title,
-        y_title,
-        series: lines,
-        x: vec![],
-    })
 }
 
 /// Panels of bars, those with the same key in a row. Whiskers reach to another metric, or over intervals.

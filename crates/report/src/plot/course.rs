@@ -3,46 +3,68 @@
 use perfrun_contract::{
     matrix::IpFamily,
     metric::Metric,
-    network::NONE,
     node::Sample,
     parameters::Parameters,
     plan::{Cell, StackPair},
-    record::Flag,
+    record::{Flag, NodeRecord},
     role::Role,
     units::Unit,
 };
 
 use super::{
     canvas::Plot,
-    content::{lowered, series, time_panel},
+    content::{lowered, series},
     lines::{Lines, Panel, Point, Series, XAxis},
     select::groups,
     theme::SeriesStyle,
 };
-use crate::{order::distinct, tables::ResultsIndex};
+use crate::{order::distinct, path::Path, tables::ResultsIndex};
 
 /// Fewer samples of a trial show no course.
 const SAMPLES_MIN: usize = 3;
 
-/// Something that samples have: the title of its axis, its unit, and its value in a sample.
-pub(super) type Quantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
+/// Something that samples have.
+#[derive(Clone, Copy)]
+pub(super) struct SampledQuantity {
+    /// The title of its axis.
+    title: &'static str,
+    unit: Unit,
+    value: fn(&Sample) -> Option<f64>,
+}
 
 /// Payload that a node received.
-pub(super) const RECEIVED: Quantity = ("Payload read", Unit::BitsPerSecond, |sample| {
-    per_second(sample, sample.bytes_received as f64 * 8.0)
-});
+pub(super) const RECEIVED: SampledQuantity = SampledQuantity {
+    title: "Payload read",
+    unit: Unit::BitsPerSecond,
+    value: |sample| per_second(sample, sample.bytes_received as f64 * 8.0),
+};
+/// Payload that a node sent and received.
+const PAYLOAD: SampledQuantity = SampledQuantity {
+    title: "Payload",
+    unit: Unit::BitsPerSecond,
+    value: |sample| {
+        let bytes = sample.bytes_sent + sample.bytes_received;
+        per_second(sample, bytes as f64 * 8.0)
+    },
+};
 /// CPU time for each second.
-pub(super) const CPU: Quantity = ("CPUs kept busy", Unit::Count, |sample| {
-    per_second(sample, sample.cpu_seconds)
-});
+pub(super) const CPU: SampledQuantity = SampledQuantity {
+    title: "CPUs kept busy",
+    unit: Unit::Count,
+    value: |sample| per_second(sample, sample.cpu_seconds),
+};
 /// What the allocator has given out.
-pub(super) const MEMORY: Quantity = ("Memory allocated", Unit::Bytes, |sample| {
-    sample.allocated_bytes.map(|bytes| bytes as f64)
-});
+pub(super) const MEMORY: SampledQuantity = SampledQuantity {
+    title: "Memory allocated",
+    unit: Unit::Bytes,
+    value: |sample| sample.allocated_bytes.map(|bytes| bytes as f64),
+};
 /// What a relay carries.
-pub(super) const CIRCUITS: Quantity = ("Open circuits", Unit::Count, |sample| {
-    Some(sample.circuits as f64)
-});
+pub(super) const CIRCUITS: SampledQuantity = SampledQuantity {
+    title: "Open circuits",
+    unit: Unit::Count,
+    value: |sample| Some(sample.circuits as f64),
+};
 
 fn per_second(sample: &Sample, amount: f64) -> Option<f64> {
     (sample.interval_seconds > 0.0).then(|| amount / sample.interval_seconds)
@@ -150,9 +172,8 @@ pub(super) fn nodes(
     index: &ResultsIndex<'_>,
     is_wanted: impl Fn(&Parameters) -> bool,
     roles: &[Role],
-    quantity: Quantity,
+    quantity: SampledQuantity,
 ) -> Option<Plot> {
-    let (y_title, _, value) = quantity;
     let mut panels = vec![];
     for (path, _, cells) in groups(index, is_wanted) {
         let Some(load) = cells.first().map(|cell| &cell.parameters) else {
@@ -164,17 +185,16 @@ pub(super) fn nodes(
             }
             let title = format!("{path}, {load}, {role}");
             let line_of = |cell: &Cell, points| series(index, cell.stack_pair(), points);
-            panels.extend(time_panel(index, &cells, role, (y_title, value), title, line_of));
+            panels.extend(panel(index, &cells, role, quantity, title, line_of));
         }
     }
-    let subject = format!("{} over time", lowered(y_title));
+    let subject = format!("{} over time", lowered(quantity.title));
     over_time(index, &subject, "pair of stacks", quantity, panels)
 }
 
 /// An echo over time on all its transports, as the published benchmarks show it: a panel for each pair of
 /// stacks, network, load and side, a line for each transport. `None` below two transports.
-pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option<Plot> {
-    let (y_title, _, value) = quantity;
+pub(super) fn transports(index: &ResultsIndex<'_>, quantity: SampledQuantity) -> Option<Plot> {
     let all = index.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
     let pairs = distinct(all.iter().map(|cell| cell.stack_pair()));
     let families = distinct(all.iter().map(|cell| family(cell)));
@@ -190,7 +210,7 @@ pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option
     };
     let mut panels = vec![];
     for of_panel in families {
-        let (pair, network, ip_family, load) = of_panel;
+        let (pair, _, _, load) = of_panel;
         for role in [Role::Client, Role::Server] {
             let is_here = |cell: &&Cell| family(cell) == of_panel && cell.has_process(role);
             let cells: Vec<&Cell> = all.iter().copied().filter(is_here).collect();
@@ -202,19 +222,11 @@ pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option
             } else {
                 String::new()
             };
-            let network = match network {
-                NONE => String::new(),
-                named => format!(" on {named}"),
-            };
-            let ip_family = match ip_family {
-                IpFamily::IPv4 => String::new(),
-                named => format!(" over {named}"),
-            };
-            let title = format!("{pair}{load}{ip_family}{network}, {role}");
-            panels.extend(time_panel(index, &cells, role, (y_title, value), title, line_of));
+            let title = format!("{pair}{load}{}, {role}", Path::of(cells[0]).suffix());
+            panels.extend(panel(index, &cells, role, quantity, title, line_of));
         }
     }
-    let subject = format!("{} over time, by transport", lowered(y_title));
+    let subject = format!("{} over time, by transport", lowered(quantity.title));
     over_time(index, &subject, "transport", quantity, panels)
 }
 
@@ -223,17 +235,53 @@ fn family(cell: &Cell) -> (StackPair<'_>, &str, IpFamily, &Parameters) {
     (cell.stack_pair(), &cell.network, cell.ip_family, &cell.parameters)
 }
 
+/// What nodes of a role measured over time, in the first trial of each cell that counts: a line for each
+/// node, with the name and the look that its cell gives it.
+fn panel(
+    index: &ResultsIndex<'_>,
+    cells: &[&Cell],
+    role: Role,
+    quantity: SampledQuantity,
+    title: String,
+    line_of: impl Fn(&Cell, Vec<Point>) -> Series,
+) -> Option<Panel> {
+    let lines = |cell: &&Cell| {
+        let record = index.completed_trials(cell).take(1);
+        let nodes = record.flat_map(|record| record.nodes.values());
+        let line = |node: &NodeRecord| {
+            let point = |sample: &Sample| {
+                Some(Point {
+                    x: sample.at_seconds,
+                    y: (quantity.value)(sample)?,
+                    interval: None,
+                })
+            };
+            line_of(cell, node.measured.samples.iter().filter_map(point).collect())
+        };
+        let of_role = nodes.filter(|node| node.role == role);
+        of_role.map(line).collect::<Vec<Series>>()
+    };
+    let lines: Vec<Series> = cells.iter().flat_map(lines).collect();
+    let shows = |series: &Series| !series.points.is_empty();
+    lines.iter().any(shows).then_some(Panel {
+        title,
+        y_title: quantity.title,
+        series: lines,
+        x: vec![],
+    })
+}
+
 fn over_time(
     index: &ResultsIndex<'_>,
     subject: &str,
     of_each: &str,
-    (y_title, unit, _): Quantity,
+    SampledQuantity { title, unit, .. }: SampledQuantity,
     panels: Vec<Panel>,
 ) -> Option<Plot> {
     let lines = Lines {
         title: format!("{}: {subject}", index.results.name),
         description: format!(
-            "{y_title} of each node, in each sample of the first measured trial of each {of_each}, from the start on. \
+            "{title} of each node, in each sample of the first measured trial of each {of_each}, from the start on. \
              Both axes are linear."
         ),
         x_title: "Time since the start",
@@ -246,10 +294,6 @@ fn over_time(
 
 /// The payload in each sample of a transfer: a panel for each load and path, a line for each pair.
 pub(super) fn payload(index: &ResultsIndex<'_>) -> Option<Plot> {
-    let rate = |sample: &Sample| {
-        let bytes = sample.bytes_sent + sample.bytes_received;
-        per_second(sample, bytes as f64 * 8.0)
-    };
     let mut panels = vec![];
     for (path, _, cells) in groups(index, |p| matches!(p, Parameters::Bandwidth(_))) {
         let Some(cell) = cells.first() else {
@@ -257,14 +301,7 @@ pub(super) fn payload(index: &ResultsIndex<'_>) -> Option<Plot> {
         };
         let title = format!("{path}, {}", cell.parameters);
         let line_of = |cell: &Cell, points| series(index, cell.stack_pair(), points);
-        panels.extend(time_panel(
-            index,
-            &cells,
-            Role::Client,
-            ("Payload", rate),
-            title,
-            line_of,
-        ));
+        panels.extend(panel(index, &cells, Role::Client, PAYLOAD, title, line_of));
     }
     let has_course = |series: &Series| series.points.len() >= SAMPLES_MIN;
     panels.retain(|panel| panel.series.iter().any(has_course));
@@ -274,7 +311,7 @@ pub(super) fn payload(index: &ResultsIndex<'_>) -> Option<Plot> {
                       Both axes are linear."
             .to_owned(),
         x_title: "Time since the start of the trial",
-        unit: Unit::BitsPerSecond,
+        unit: PAYLOAD.unit,
         x_axis: XAxis::Time,
         panels,
     };

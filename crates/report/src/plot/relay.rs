@@ -5,7 +5,7 @@ use perfrun_contract::{metric::Metric, parameters::Parameters, role::Role};
 use super::{
     canvas::Plot,
     content::{Sweep, lowered, median_bars},
-    course::{self, Quantity},
+    course::{self, SampledQuantity},
     select::{PanelCells, of_path, panels_of},
 };
 use crate::tables::{ResultsIndex, paths};
@@ -75,7 +75,7 @@ fn stress(index: &ResultsIndex<'_>, metric: Metric, y_title: &'static str) -> Op
 }
 
 /// A stress test over time: the ramp of its sinks, and the plateau after it.
-fn stress_course(index: &ResultsIndex<'_>, role: Role, quantity: Quantity) -> Option<Plot> {
+fn stress_course(index: &ResultsIndex<'_>, role: Role, quantity: SampledQuantity) -> Option<Plot> {
     let is_wanted = |parameters: &Parameters| parameters.sinks_and_sources().is_some();
     course::nodes(index, is_wanted, &[role], quantity)
 }
