@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use perfrun_conductor::Event;
-use perfrun_contract::{compare::NotNeeded, plan::Plan, record::TrialRecord};
+use perfrun_contract::{compare::NotNeeded, plan::Plan, record::TrialRecord, units};
 
 pub use self::screen::Screen;
 
@@ -147,6 +147,6 @@ fn headline(record: &TrialRecord) -> String {
     record
         .headlines()
         .first()
-        .map(|(metric, value)| format!(": {}", perfrun_report::value(metric.unit(), *value)))
+        .map(|(metric, value)| format!(": {}", units::text(metric.unit(), *value)))
         .unwrap_or_default()
 }

@@ -58,12 +58,6 @@ pub(crate) fn comparison(
     pairs: &[Pair<'_>],
     found: &TestResult,
 ) -> Comparison {
-    let id = |cell: usize| {
-        plan.cells
-            .get(cell)
-            .map(|cell| cell.id.clone())
-            .unwrap_or_default()
-    };
     let counting = || pairs.iter().filter(|pair| pair.status == PairStatus::Counts);
     let middle = |records: Vec<&TrialRecord>| {
         let values = records
@@ -76,7 +70,8 @@ pub(crate) fn comparison(
         middle(counting().map(|pair| pair.candidate).collect()),
     ];
     let undisturbed = || pairs.iter().filter(|pair| pair.status != PairStatus::Disturbed);
-    let blank = blank(id(cell_pair.baseline), id(cell_pair.candidate), hypothesis);
+    let [baseline, candidate] = [cell_pair.baseline, cell_pair.candidate].map(|cell| cell_id(plan, cell));
+    let blank = blank(baseline, candidate, hypothesis);
     Comparison {
         excluded_pairs: count(pairs.len() - found.differences.len()),
         failed: [
@@ -97,6 +92,12 @@ pub(crate) fn comparison(
         },
         ..with_result(blank, found)
     }
+}
+
+/// The id of a cell. Empty if the plan has no such cell.
+pub(crate) fn cell_id(plan: &Plan, cell: usize) -> String {
+    let cell = plan.cells.get(cell);
+    cell.map(|cell| cell.id.clone()).unwrap_or_default()
 }
 
 /// A comparison of two cells, given by their ids, without a finding.

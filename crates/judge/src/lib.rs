@@ -39,7 +39,8 @@ use crate::analysis::{Analysis, ComparisonState, ExpectationState};
 
 pub use self::{
     sentences::{
-        Sentence, control_differs, phrase, sentence, sentences, summary, texts, verdict, verdict_of_whole_run,
+        Sentence, control_differs, phrase, sentence, sentences, summary, texts, verdict_text,
+        verdict_text_of_whole_run,
     },
     signed_rank::Location,
     statistics::{Statistics, VALUES_MIN},
@@ -63,11 +64,7 @@ pub fn judged(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Inf
                      ..
                  }: &ExpectationState| JudgedExpectation {
         index: expectation.index,
-        cell: plan
-            .cells
-            .get(expectation.cell)
-            .map(|cell| cell.id.clone())
-            .unwrap_or_default(),
+        cell: comparison::cell_id(plan, expectation.cell),
         verdict: evaluation.verdict,
         evidence: evaluation.evidence.clone(),
     };

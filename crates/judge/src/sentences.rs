@@ -97,7 +97,7 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
         .chain(
             judged
                 .verdict
-                .zip(verdict(judged))
+                .zip(verdict_text(judged))
                 .map(|(verdict, text)| with_verdict(verdict)(text)),
         )
         .collect()
@@ -304,11 +304,10 @@ impl<'a> Names<'a> {
 
     /// The id of the cell that a candidate is compared with.
     fn baseline(&self, candidate: &str) -> Option<&str> {
-        let id = |cell: usize| self.plan.cells.get(cell).map(|cell| cell.id.as_str());
-        let mut cell_pairs = self.plan.judging.cell_pairs.iter();
-        id(cell_pairs
-            .find(|cell_pair| id(cell_pair.candidate) == Some(candidate))?
-            .baseline)
+        let cell_pairs = self.plan.judging.cell_pairs.iter();
+        let mut compared = cell_pairs.filter_map(|cell_pair| self.plan.compared(*cell_pair));
+        let (baseline, _) = compared.find(|(_, other)| other.id == candidate)?;
+        Some(&baseline.id)
     }
 
     /// How many comparisons say nothing, for each reason.
@@ -602,12 +601,12 @@ fn overall_sentence(overall: &Overall) -> String {
 }
 
 /// The verdict and what it counts. `None` if nothing was expected.
-pub fn verdict(judged: &Judged) -> Option<String> {
+pub fn verdict_text(judged: &Judged) -> Option<String> {
     Some(format!("Verdict: {}", counted_verdict(judged)?))
 }
 
 /// The verdict and what it counts, for a report that shows a part of the run. `None` if nothing was expected.
-pub fn verdict_of_whole_run(judged: &Judged) -> Option<String> {
+pub fn verdict_text_of_whole_run(judged: &Judged) -> Option<String> {
     Some(format!("Verdict of the whole run: {}", counted_verdict(judged)?))
 }
 

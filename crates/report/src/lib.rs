@@ -36,7 +36,7 @@ pub use markdown::{MarkdownSections, markdown, markdown_sections};
 pub use perfrun_judge::{
     Sentence, Statistics, judged,
     runs::{Basis, EARLIER_MIN, RUNS_MIN, verdict},
-    sentences, summarize, verdict_of_whole_run,
+    sentences, summarize, verdict_text_of_whole_run,
 };
 pub use plot::plots;
 pub use published::echo_csv;
@@ -45,4 +45,3 @@ pub use selection::{ShownResults, select_cells};
 pub use summary::summary_csv;
 pub use tables::{builds, links_line};
 pub use terminal::{TerminalOptions, terminal};
-pub use units::text as value;

@@ -32,7 +32,7 @@ use perfrun_contract::{
     tally::Conclusion,
 };
 
-use perfrun_judge::{VALUES_MIN, runs::Basis, summary, verdict};
+use perfrun_judge::{VALUES_MIN, runs::Basis, summary, verdict_text};
 
 pub(crate) use comparisons::{load, pair};
 pub use environment::builds;
@@ -193,7 +193,7 @@ fn outcome(shown: ShownResults<'_>) -> String {
     if let Some(verdict) = shown.verdict_of_whole_run {
         return format!("{ended} of these cells · {verdict}");
     }
-    match results.judged.and_then(verdict) {
+    match results.judged.and_then(verdict_text) {
         Some(verdict) if phase == Phase::Succeeded => verdict,
         Some(verdict) => format!("{ended} · {verdict}"),
         None => match results

@@ -86,7 +86,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
             Ok((stream, _)) => return stream,
             Err(error) => {
                 // Usually the process is out of file descriptors, which closing connections return.
-                tracing::warn!(%error, "failed to accept a call");
+                tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

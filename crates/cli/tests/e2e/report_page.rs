@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 use fantoccini::Client;
 use perfrun_api::results::Results;
 use perfrun_contract::{
-    distribution::Distribution, measure::merged, metric::Metric, node::Reason, record::Flag, role::Role,
-    units::Unit,
+    distribution::Distribution,
+    measure::merged,
+    metric::Metric,
+    node::Reason,
+    record::Flag,
+    role::Role,
+    units::{self, Unit},
 };
 use perfrun_test_kit::results::run;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -288,7 +293,7 @@ fn shows_medians_by_delay_and_loss(drawn: &Drawn, results: &Results) {
         ("both", "10.0 ms", "1 %"),
     ] {
         let median = at(network);
-        let value = perfrun_report::value(Metric::RoundTripP50.unit(), median);
+        let value = units::text(Metric::RoundTripP50.unit(), median);
         let value = find(&value).unwrap_or_else(|| panic!("{network}: {value}"));
         // In the column of its delay and the row of its loss.
         let (delay, loss) = (find(delay).unwrap(), find(loss).unwrap());
@@ -296,7 +301,7 @@ fn shows_medians_by_delay_and_loss(drawn: &Drawn, results: &Results) {
             (value.x - delay.x).abs() <= 2.0 && (value.y - loss.y).abs() <= 10.0,
             "{network}"
         );
-        let share = perfrun_report::value(Unit::Share, unimpaired / median);
+        let share = units::text(Unit::Share, unimpaired / median);
         let below = |text: &Text| text.text == share && text.x == value.x && text.y == value.y + 18.0;
         assert!(drawn.texts.iter().any(below), "{network}: {share}");
     }
