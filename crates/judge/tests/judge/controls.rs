@@ -43,10 +43,7 @@ fn without_controls(run: &Run) -> Run {
         .first()
         .and_then(|cell_pair| cell_pair.control);
     let first = first.expect("the run has controls");
-    let mut other = Run {
-        plan: run.plan.clone(),
-        records: run.records.clone(),
-    };
+    let mut other = run.clone();
     other.plan.cells.truncate(first);
     other.plan.trials.retain(|trial| trial.cell < first);
     other.records.retain(|record| record.trial.cell < first);

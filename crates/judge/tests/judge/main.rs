@@ -37,6 +37,7 @@ const TRANSPORTS: [Transport; 4] = [
 
 /// A run of pairs of cells: of pair i, cell 2i is the baseline and cell 2i + 1 the candidate. In odd
 /// iterations candidates are first.
+#[derive(Clone)]
 struct Run {
     plan: Plan,
     records: Vec<TrialRecord>,
@@ -207,10 +208,7 @@ fn costs_are_better_the_lower_they_are() {
 #[test]
 fn swapping_baseline_and_candidate_reverses_every_finding() {
     let run = Run::new(&[0.9, 1.1, 1.0], 20);
-    let mut swapped = Run {
-        plan: run.plan.clone(),
-        records: run.records.clone(),
-    };
+    let mut swapped = run.clone();
     for cell_pair in &mut swapped.plan.judging.cell_pairs {
         std::mem::swap(&mut cell_pair.baseline, &mut cell_pair.candidate);
     }

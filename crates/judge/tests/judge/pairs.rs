@@ -8,10 +8,7 @@ fn a_resumed_run_is_judged_like_an_uninterrupted_one() {
     let judged = run.judge();
     // Between two iterations, and in the middle of a pair.
     for (interrupted_at, lost) in [(40, 0), (41, 1)] {
-        let mut resumed = Run {
-            plan: run.plan.clone(),
-            records: run.records.clone(),
-        };
+        let mut resumed = run.clone();
         for record in &mut resumed.records[interrupted_at..] {
             record.session = 1;
             record.at_seconds -= 50.0;

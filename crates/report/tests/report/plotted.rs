@@ -57,6 +57,12 @@ fn plotted(folder: &str, spec: &str) -> Vec<&'static str> {
     plots.into_iter().map(|(name, _)| name).collect()
 }
 
+/// The plot with this name.
+fn plot<'a>(plots: &'a [(&str, String)], name: &str) -> &'a str {
+    let (_, svg) = plots.iter().find(|(known, _)| *known == name).unwrap();
+    svg
+}
+
 fn attributes<'a>(svg: &'a str, name: &str) -> impl Iterator<Item = String> + use<'a> {
     let start = format!(" {name}=\"");
     let values: Vec<String> = svg
@@ -183,7 +189,7 @@ fn a_plot_over_time_shows_the_sampled_values() {
 ")
     .results();
     let plots = plots(&results.reported_run());
-    let (_, svg) = plots.iter().find(|(name, _)| *name == "echo-memory.svg").unwrap();
+    let svg = plot(&plots, "echo-memory.svg");
     // The first panel, of clients: labels of y end 8 pixels left of where x begins, at the height of their
     // values.
     let ticks: Vec<(f64, f64)> = svg
@@ -254,7 +260,7 @@ fn all_transports_of_an_echo_are_in_one_picture() {
     }
     let plots = plots(&results.reported_run());
     for name in ["echo-transports-cpu.svg", "echo-transports-memory.svg"] {
-        let (_, svg) = plots.iter().find(|(known, _)| *known == name).unwrap();
+        let svg = plot(&plots, name);
         let lines = lines(svg);
         // The legend, a panel of the client and one of the server.
         let [tcp, ws, quic, panels @ ..] = &lines[..] else {
@@ -272,10 +278,7 @@ fn all_transports_of_an_echo_are_in_one_picture() {
         assert_eq!(["tcp", "ws", "quic-v1"].map(named), [1, 1, 1], "{name}");
         assert_eq!(named("echo-10x100, client"), 1, "{name}");
     }
-    let (_, cpu) = plots
-        .iter()
-        .find(|(name, _)| *name == "echo-transports-cpu.svg")
-        .unwrap();
+    let cpu = plot(&plots, "echo-transports-cpu.svg");
     assert!(cpu.contains("<title>quickstart: CPUs kept busy over time, by transport</title>"));
     let one = plotted("one-transport", &spec.replace("tcp, ws, quic-v1", "tcp"));
     assert!(
@@ -298,10 +301,7 @@ fn titles_of_panels_are_shown_whole_in_lines_that_fit() {
   stacks: [{name: a-variant-with-a-long-name, stack: libp2p}]
 ";
     let plots = plots(&run(spec).results().reported_run());
-    let (_, svg) = plots
-        .iter()
-        .find(|(name, _)| *name == "echo-transports-cpu.svg")
-        .unwrap();
+    let svg = plot(&plots, "echo-transports-cpu.svg");
     let lines: Vec<&str> = svg.lines().map(str::trim).collect();
     // A panel has room for 47 of the widest letters.
     for (title, panels) in [
@@ -325,11 +325,7 @@ fn a_stress_test_shows_how_circuits_come_up() {
   matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}
 ";
     let plots = plots(&run(spec).results().reported_run());
-    let of = |wanted: &str| {
-        let (_, svg) = plots.iter().find(|(name, _)| *name == wanted).unwrap();
-        svg
-    };
-    let svg = of("relay-stress-circuits-over-time.svg");
+    let svg = plot(&plots, "relay-stress-circuits-over-time.svg");
     assert!(
         svg.lines().any(|line| line.trim() == "tcp, sinks-100, relay"),
         "{svg}"
@@ -343,8 +339,12 @@ fn a_stress_test_shows_how_circuits_come_up() {
         circuits.len() == 2 && circuits[0].1 > circuits[1].1,
         "{circuits:?}"
     );
-    assert!(of("relay-stress-payload-over-time.svg").contains("tcp, sinks-100, client"));
-    assert!(of("relay-stress-cpu-over-time.svg").contains("tcp, sinks-100, relay"));
+    for (name, title) in [
+        ("relay-stress-payload-over-time.svg", "tcp, sinks-100, client"),
+        ("relay-stress-cpu-over-time.svg", "tcp, sinks-100, relay"),
+    ] {
+        assert!(plot(&plots, name).contains(title), "{name}");
+    }
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn networks_of_several_delays_and_losses_have_maps() {
         .changed(".mid-lossy/", Metric::UploadGoodput, 0.1)
         .results();
     let plots = plots(&results.reported_run());
-    let (_, svg) = plots.iter().find(|(name, _)| *name == "delay-loss.svg").unwrap();
+    let svg = plot(&plots, "delay-loss.svg");
     let count = |text: &str| svg.lines().filter(|line| line.trim() == text).count();
     // Of raw over TCP and QUIC, and of two pairs over each of them.
     assert_eq!((count("Loss each way"), count("Delay of a round trip")), (6, 6));
@@ -418,7 +418,7 @@ fn networks_that_differ_in_one_thing_only_have_no_map() {
 fn a_plot_shows_some_panels_and_how_many_it_leaves_out() {
     let spec = SWEEP.replace("tcp, quic-v1", "tcp, tcp-tls, ws, quic-v1");
     let plots = plots(&run(&spec).results().reported_run());
-    let (_, svg) = plots.iter().find(|(name, _)| *name == "trials.svg").unwrap();
+    let svg = plot(&plots, "trials.svg");
     let left_out = svg.lines().find(|line| line.contains("more panels are left out"));
     let number = left_out.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
     assert!(number.is_some_and(|number| number > 24), "{left_out:?}");
