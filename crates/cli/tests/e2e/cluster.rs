@@ -21,7 +21,7 @@ use perfrun_contract::plan::Cell;
 use serde_json::{Value, json};
 
 use crate::{
-    kept::{Kept, compared, run},
+    kept::{Kept, bounded, compared, run},
     perfrun::{PERFRUN, Running, Scratch},
 };
 
@@ -127,11 +127,8 @@ fn command(scratch: &Scratch, objects: Objects, args: &[&str]) -> Command {
 
 #[test]
 fn the_exit_status_of_watch_is_that_of_the_run() {
-    let bound = |bound: &str| {
-        let expect = json!([{"metric": "uploadGoodput", "maxRegression": bound}]);
-        let by_variant = |cell: &Cell| if cell.client.0 == "pr" { 0.9 } else { 1.0 };
-        run(&compared().with("expect", expect), 1, by_variant)
-    };
+    let by_variant = |cell: &Cell| if cell.client.0 == "pr" { 0.9 } else { 1.0 };
+    let bound = |bound: &str| run(&bounded(bound), 1, by_variant);
     for (kept, phase, status) in [
         (bound("20%"), "Succeeded", 0),
         (bound("5%"), "Succeeded", 3),

@@ -13,7 +13,7 @@ use crate::{
 
 fn sweep() -> Document {
     document::run("sweep")
-        .all_stacks()
+        .default_stacks()
         .with("workload", json!({ "bandwidth": { "sizes": ["1Ki", "1Mi"] } }))
         .with("iterations", json!(3))
         .with("warmup", json!(1))

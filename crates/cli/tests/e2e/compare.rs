@@ -13,8 +13,8 @@ use perfrun_contract::{
 use serde_json::{Value, json};
 
 use crate::{
-    kept::{Kept, compared, keep, run, uploads},
-    perfrun::{Ended, Scratch},
+    kept::{bounded, compared, keep, run, uploads},
+    perfrun::{Ended, Scratch, parsed},
 };
 
 /// What two runs never tell, in the words of the tables.
@@ -50,7 +50,7 @@ fn earlier(scratch: &Scratch, count: u32) {
     }
 }
 
-fn parsed(ended: &Ended) -> Value {
+fn printed_json(ended: &Ended) -> Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
@@ -66,7 +66,7 @@ fn two_runs_are_shown_as_inconclusive() {
     scratch
         .call(&["compare", "a", "b/results.json", "--inconclusive", "pass"])
         .expect(0);
-    let json = parsed(&scratch.call(&["compare", "a", "b", "-o", "json"]).expect(4));
+    let json = printed_json(&scratch.call(&["compare", "a", "b", "-o", "json"]).expect(4));
     assert_eq!(
         (&json["basis"], &json["verdict"]),
         (&json!("twoRuns"), &json!("Inconclusive"))
@@ -307,7 +307,7 @@ fn a_new_run_is_compared_with_earlier_runs() {
         .call(&["compare", "--history", "kept", "usual", "-o", "json"])
         .expect(4);
     assert_eq!(
-        parsed(&usual)["comparisons"][0]["finding"],
+        printed_json(&usual)["comparisons"][0]["finding"],
         json!(Finding::Inconclusive)
     );
     scratch.call(&["compare", "--history", "kept"]).expect(2);
@@ -317,8 +317,7 @@ fn a_new_run_is_compared_with_earlier_runs() {
 fn a_report_of_some_cells_has_the_verdict_of_the_whole_run() {
     let scratch = Scratch::new();
     let both = json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp", "quic-v1"], "rawReference": false});
-    let expects = json!([{"metric": "uploadGoodput", "maxRegression": "5%"}]);
-    let document = compared().with("matrix", both).with("expect", expects);
+    let document = bounded("5%").with("matrix", both);
     let is_worse = |cell: &Cell| cell.client.0 == "pr" && cell.transport == Transport::QuicV1;
     run(&document, 1, |cell| if is_worse(cell) { 0.7 } else { 1.0 }).keep(&scratch, "a");
     let report = |args: &[&str]| scratch.call(&[&["report", "a"], args].concat()).expect(0).stdout;
@@ -342,15 +341,9 @@ fn a_report_of_some_cells_has_the_verdict_of_the_whole_run() {
 #[test]
 fn compare_with_one_run_shows_its_own_findings() {
     let scratch = Scratch::new();
-    let bound = |bound: &str| {
-        compared().with(
-            "expect",
-            json!([{"metric": "uploadGoodput", "maxRegression": bound}]),
-        )
-    };
     let by_variant = |cell: &Cell| if cell.client.0 == "pr" { 0.9 } else { 1.0 };
     for (share, status) in [("20%", 0), ("5%", 3), ("10%", 4)] {
-        let run = run(&bound(share), 1, by_variant);
+        let run = run(&bounded(share), 1, by_variant);
         run.keep(&scratch, "a");
         let ended = scratch.call(&["compare", "a"]).expect(status);
         let report = scratch.call(&["report", "a"]).expect(0);
@@ -361,7 +354,7 @@ fn compare_with_one_run_shows_its_own_findings() {
             .call(&["compare", "a", "--inconclusive", "pass"])
             .expect(passes);
     }
-    let mut stopped = run(&bound("20%"), 1, by_variant);
+    let mut stopped = run(&bounded("20%"), 1, by_variant);
     stopped.0.state = RunState::Interrupted;
     stopped.keep(&scratch, "stopped");
     scratch.call(&["compare", "stopped"]).expect(1);
@@ -387,11 +380,7 @@ fn compare_with_one_run_shows_its_own_findings() {
 
 #[test]
 fn a_pair_of_cells_on_two_machines_is_not_comparable() {
-    let document = compared().with(
-        "expect",
-        json!([{"metric": "uploadGoodput", "maxRegression": "10%"}]),
-    );
-    let mut kept = run(&document, 1, as_fast);
+    let mut kept = run(&bounded("10%"), 1, as_fast);
     for (name, info) in &mut kept.0.environment.nodes {
         if name.ends_with("-pr") {
             info.host = "another".to_owned();
@@ -400,7 +389,7 @@ fn a_pair_of_cells_on_two_machines_is_not_comparable() {
     let scratch = Scratch::new();
     kept.keep(&scratch, "a");
     let ended = scratch.call(&["compare", "a", "-o", "json"]).expect(4);
-    let judged = &parsed(&ended)["judged"];
+    let judged = &printed_json(&ended)["judged"];
     assert_eq!(
         judged["comparisons"][0]["reason"],
         json!(NoFinding::DifferentMachines)
@@ -500,16 +489,12 @@ fn values_that_no_metric_has_are_refused() {
 #[test]
 fn a_metric_without_a_direction_is_not_judged() {
     let scratch = Scratch::new();
-    let document = compared().with(
-        "expect",
-        json!([{"metric": "uploadGoodput", "maxRegression": "10%"}]),
-    );
-    let mut kept = run(&document, 1, as_fast);
+    let mut kept = run(&bounded("10%"), 1, as_fast);
     kept.0.plan.judging.expect[0].metric = Metric::ClientCpuCores;
     kept.keep(&scratch, "a");
     let ended = scratch.call(&["compare", "a", "-o", "json"]).expect(4);
     assert_eq!(
-        parsed(&ended)["judged"]["comparisons"][0]["finding"],
+        printed_json(&ended)["judged"]["comparisons"][0]["finding"],
         json!(Finding::NotComparable)
     );
 }
@@ -583,7 +568,6 @@ fn history_is_a_line_for_each_run_cell_and_metric() {
 
 #[test]
 fn runs_that_tests_keep_fit_the_published_schema() {
-    let Kept(results) = run(&compared(), 1, as_fast);
-    let json = Kept(results).json().to_string();
-    assert!(crate::perfrun::parsed(&json).judged.is_some());
+    let json = run(&compared(), 1, as_fast).json().to_string();
+    assert!(parsed(&json).judged.is_some());
 }

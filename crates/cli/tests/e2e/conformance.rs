@@ -4,7 +4,10 @@ use std::{path::Path, process::Command};
 
 use perfrun_test_kit::{Need, skip};
 
-use crate::perfrun::{PERFRUN, node_program};
+use crate::{
+    go::go_program,
+    perfrun::{PERFRUN, node_program},
+};
 
 /// Makes the checks, and returns whether the node conforms, with what was printed.
 fn conformance(node: &str, args: &[&str]) -> (bool, String) {
@@ -47,15 +50,7 @@ fn our_node_conforms() {
 
 #[test]
 fn the_go_node_conforms() {
-    let program = node_program().with_file_name("perfrun-node-go");
-    if !program.is_file() {
-        skip(
-            Need::Go,
-            "all",
-            "perfrun-node-go was not built: run `cargo xtask go`",
-        );
-        return;
-    }
+    let Some(program) = go_program() else { return };
     passes(program.to_str().unwrap(), &["--skip", "webrtc-direct"]);
 }
 

@@ -1,14 +1,14 @@
 //! Disks that are full, or become so. A small file system is mounted where only the test sees it, and goes
 //! with it.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use perfrun_contract::run::RunState;
 use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Ended, Mode, Running, Scratch, entries, results},
+    perfrun::{Ended, Mode, Running, Scratch, entries, results, unshared},
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -17,21 +17,12 @@ use perfrun_test_kit::{Need, skip};
 fn with_disk(scratch: &Scratch, mode: Mode, document: &Document, bytes: u32, beside: &str) -> Option<Ended> {
     fs::create_dir(scratch.path().join("disk")).unwrap();
     fs::create_dir(scratch.path().join("kept")).unwrap();
-    let mut unshare = Command::new("unshare");
-    if !rustix::process::geteuid().is_root() {
-        unshare.args(["--user", "--map-root-user"]);
-    }
     let mount = format!("mount -t tmpfs -o size={bytes} none disk");
-    unshare.args(["--mount", "sh", "-c"]).current_dir(scratch.path());
     let script = format!(
         "{mount} || exit 77; {beside} \"$@\" 2>said; code=$?; wait; cat said >&2; cp -r disk/. kept; exit $code"
     );
     let perfrun = scratch.command(mode, document, &["--results", "disk/results"]);
-    unshare
-        .args([&script, "sh"])
-        .arg(perfrun.get_program())
-        .args(perfrun.get_args());
-    let ended = Running::start(unshare).ended();
+    let ended = Running::start(unshared(&["--mount", "sh", "-c", &script, "sh"], &perfrun)).ended();
     if ended.code() == Some(77) || ended.stderr.starts_with("unshare: ") {
         skip(Need::Namespaces, "a disk of its own", ended.stderr.trim());
         return None;

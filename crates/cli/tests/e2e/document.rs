@@ -43,8 +43,8 @@ impl Document {
         self
     }
 
-    /// All pairs of stacks on all transports, and the baseline.
-    pub(crate) fn all_stacks(self) -> Self {
+    /// The stacks of a matrix that names none, in all pairs, over TCP and QUIC, and the raw reference.
+    pub(crate) fn default_stacks(self) -> Self {
         self.with("matrix", json!({ "transports": ["tcp", "tcp-tls", "quic-v1"] }))
     }
 

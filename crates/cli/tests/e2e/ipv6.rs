@@ -1,6 +1,6 @@
 //! Runs over IPv6, alone and beside IPv4.
 
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{collections::BTreeSet, fs};
 
 use perfrun_api::results::Results;
 use perfrun_contract::{
@@ -14,7 +14,7 @@ use crate::{
     document::{self, Document},
     go::go_program,
     links::{checks, is_impaired, round_trip},
-    perfrun::{Mode, Running, Scratch, results},
+    perfrun::{Mode, Running, Scratch, results, unshared},
     workloads::{in_all_modes, records},
 };
 
@@ -177,17 +177,8 @@ fn a_machine_without_ipv6_is_refused() {
     let matrix =
         json!({ "clients": ["raw"], "servers": ["raw"], "transports": ["tcp"], "ipFamilies": ["IPv6"] });
     let perfrun = scratch.command(Mode::Loopback, &document::run("none").with("matrix", matrix), &[]);
-    let mut unshare = Command::new("unshare");
-    if !rustix::process::geteuid().is_root() {
-        unshare.args(["--user", "--map-root-user"]);
-    }
     // The loopback interface of a new network namespace is down, and has no address.
-    unshare
-        .arg("--net")
-        .arg(perfrun.get_program())
-        .args(perfrun.get_args());
-    unshare.current_dir(scratch.path());
-    let ended = Running::start(unshare).ended();
+    let ended = Running::start(unshared(&["--net"], &perfrun)).ended();
     if ended.stderr.starts_with("unshare: ") {
         return skip(Need::Namespaces, "all", ended.stderr.trim());
     }

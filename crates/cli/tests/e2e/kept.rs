@@ -47,6 +47,12 @@ pub(crate) fn compared() -> Document {
     uploads().comparing().with("seed", json!(7))
 }
 
+/// [`compared`], and an upload of the candidate that is slower by more than this is not as expected.
+pub(crate) fn bounded(max_regression: &str) -> Document {
+    let expect = json!([{"metric": "uploadGoodput", "maxRegression": max_regression}]);
+    compared().with("expect", expect)
+}
+
 /// A run of a document in an hour, in which each cell has some speed. Machines differ by some percent from
 /// hour to hour.
 pub(crate) fn run(document: &Document, hour: u32, speed: impl Fn(&Cell) -> f64) -> Kept {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     document, kept,
-    perfrun::{Mode, Running, Scratch, by_attempt, results, send},
+    perfrun::{Mode, Running, Scratch, by_attempt, results, send, started_by},
 };
 
 /// The shortest record of a trial, and what separates it from the next one.
@@ -90,14 +90,8 @@ fn a_node_that_stands_still_costs_one_trial() {
 fn with_open_files(scratch: &Scratch, limit: &str, clients: u32, servers: u32) -> Running {
     let document = document::run("many").with("topology", json!({ "clients": clients, "servers": servers }));
     let perfrun = scratch.command(Mode::Loopback, &document, &[]);
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")])
-        .arg(perfrun.get_program())
-        .args(perfrun.get_args())
-        .current_dir(scratch.path())
-        .env_remove("RUST_LOG");
-    Running::start(shell)
+    let script = format!("ulimit {limit}; exec \"$0\" \"$@\"");
+    Running::start(started_by(&["sh", "-c", &script], &perfrun))
 }
 
 #[test]

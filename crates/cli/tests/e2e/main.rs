@@ -1,6 +1,6 @@
 //! The real `perfrun` and the real `perfrun-node`, from a command to files, tables and exit statuses.
 //!
-//! Every test runs in network namespaces where they are available, and with `--loopback` everywhere. A test
+//! Where it matters, a test runs in network namespaces, if they are available, and with `--loopback`. A test
 //! removes everything that it starts and creates, even if it fails.
 
 // Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its

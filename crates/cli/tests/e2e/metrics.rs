@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     document::{self, Document},
+    links::is_impaired,
     perfrun::{Mode, Running, Scratch, entries, eventually, results},
 };
 
@@ -92,12 +93,8 @@ fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
     let all_of_them: String = documents().iter().map(Document::text).collect();
     scratch.write("document.yaml", &all_of_them);
     let ended = Running::start(command).ended();
-    if let Some(refusal) = ended
-        .stderr
-        .lines()
-        .find(|line| line.contains("links cannot be impaired here"))
-    {
-        return skip(Need::Links, "links with delay", refusal);
+    if !is_impaired(&ended) {
+        return;
     }
     // It has waited until the last metrics were scraped, unless they had been before.
     // A machine that other tests keep busy leaves what is expected inconclusive.

@@ -141,21 +141,23 @@ fn each_document_of_a_file_is_run_into_its_own_folder() {
     }
 }
 
+/// The command as a line for a shell: no argument has spaces.
+fn shell_line(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
+    words.join(" ")
+}
+
 #[test]
 fn readers_that_leave_early_do_not_end_the_run() {
     for mode in Mode::available() {
         let scratch = Scratch::new();
-        let mut perfrun = scratch.command(mode, &document::run("unheard").with("iterations", json!(3)), &[]);
-        let arguments: Vec<_> = perfrun.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        let perfrun = scratch.command(mode, &document::run("unheard").with("iterations", json!(3)), &[]);
         // Both pipes are closed before perfrun has written anything.
-        let line = format!(
-            "({} {} 2>&1; echo $? >status) | :",
-            perfrun.get_program().display(),
-            arguments.join(" ")
-        );
-        perfrun = Command::new("/bin/sh");
-        perfrun.args(["-c", &line]).current_dir(scratch.path());
-        Running::start(perfrun).ended();
+        let line = format!("({} 2>&1; echo $? >status) | :", shell_line(&perfrun));
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &line]).current_dir(scratch.path());
+        Running::start(shell).ended();
         assert_eq!(fs::read_to_string(scratch.path().join("status")).unwrap(), "0\n");
         assert_eq!(results(&scratch.only_run()).state, RunState::Complete);
     }
@@ -174,12 +176,7 @@ fn a_terminal_gets_a_bar_with_the_time_that_is_left() {
         let scratch = Scratch::new();
         let document = document::steady("watched", 700, 3);
         let perfrun = scratch.command(mode, &document, &[]);
-        let arguments: Vec<_> = perfrun.get_args().map(|arg| arg.to_str().unwrap()).collect();
-        let line = format!(
-            "stty cols 100; {} {} >table",
-            perfrun.get_program().display(),
-            arguments.join(" ")
-        );
+        let line = format!("stty cols 100; {} >table", shell_line(&perfrun));
         let mut terminal = Command::new("script");
         terminal
             .args(["--quiet", "--return", "--command", &line, "/dev/null"])

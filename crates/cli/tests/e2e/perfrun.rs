@@ -226,6 +226,26 @@ pub(crate) fn by_attempt(results: &Results) -> BTreeMap<(&str, u32), &TrialRecor
     by_attempt
 }
 
+/// The command, started by another program with these arguments before it.
+pub(crate) fn started_by(starter: &[&str], command: &Command) -> Command {
+    let mut started = Command::new(starter[0]);
+    started
+        .args(&starter[1..])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(command.get_current_dir().unwrap_or(Path::new(".")))
+        .env_remove("RUST_LOG");
+    started
+}
+
+/// The command, started by `unshare` with the rights of root, which other users have in a user namespace.
+pub(crate) fn unshared(args: &[&str], command: &Command) -> Command {
+    let user_namespace = ["--user", "--map-root-user"];
+    let is_root = rustix::process::geteuid().is_root();
+    let rights: &[&str] = if is_root { &[] } else { &user_namespace };
+    started_by(&[&["unshare"], rights, args].concat(), command)
+}
+
 /// A running process, killed when dropped.
 pub(crate) struct Running {
     child: Child,
@@ -336,6 +356,13 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         send(self.pid(), signal);
+    }
+
+    /// Presses Ctrl-C once standard error has a text, and waits until it has ended.
+    pub(crate) fn interrupt_after(mut self, text: &str) {
+        self.wait_for_output(text);
+        self.signal(Signal::INT);
+        self.ended().expect(130);
     }
 
     /// Whether it has ended already.

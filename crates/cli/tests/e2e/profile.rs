@@ -159,18 +159,3 @@ fn without_perf_a_profiled_run_is_refused_before_any_trial() {
         assert!(!scratch.results().exists(), "nothing was made");
     }
 }
-
-#[test]
-fn a_cluster_is_not_profiled() {
-    let scratch = Scratch::new();
-    scratch.write("document.yaml", &document::run("pods").text());
-    let ended = scratch
-        .call(&["run", "document.yaml", "--cluster", "--profile"])
-        .expect(2);
-    assert!(
-        ended
-            .stderr
-            .contains("unable to profile on a cluster: the pods of nodes have no right to use perf"),
-        "{ended}"
-    );
-}

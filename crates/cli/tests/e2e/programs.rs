@@ -3,7 +3,6 @@
 use std::{fs, time::Instant};
 
 use perfrun_contract::run::{NodeProgram, RunState};
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
@@ -73,10 +72,7 @@ fn a_resumed_run_uses_the_programs_it_started_with() {
             "matrix",
             json!({ "clients": ["next"], "servers": ["next"], "transports": ["tcp"], "rawReference": false }),
         );
-    let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &["--node", &given]));
-    perfrun.wait_for_output("[1/4]");
-    perfrun.signal(Signal::INT);
-    perfrun.ended().expect(130);
+    Running::start(scratch.command(Mode::Loopback, &document, &["--node", &given])).interrupt_after("[1/4]");
     let folder = scratch.only_run();
     let before = results(&folder).environment.programs;
     assert_eq!(before.len(), 1);
@@ -89,10 +85,7 @@ fn a_resumed_run_uses_the_programs_it_started_with() {
     assert!(ended.stderr.contains(&missing), "{ended}");
 
     let given = format!("next={}", moved.display());
-    let mut perfrun = Running::start(scratch.perfrun(&[&resume[..], &["--node", &given]].concat()));
-    perfrun.wait_for_output("[2/4]");
-    perfrun.signal(Signal::INT);
-    perfrun.ended().expect(130);
+    Running::start(scratch.perfrun(&[&resume[..], &["--node", &given]].concat())).interrupt_after("[2/4]");
     let ended = scratch.resume().expect(0);
     let moved_line = format!(
         "perfrun/remembered: stack next runs {}\n",
@@ -136,10 +129,7 @@ fn programs_that_a_document_names_are_printed_before_the_first_run() {
 
     let scratch = Scratch::new();
     let (document, line, _) = named(document::steady("named", 300, 4), &scratch);
-    let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &[]));
-    perfrun.wait_for_output("[1/4]");
-    perfrun.signal(Signal::INT);
-    perfrun.ended().expect(130);
+    Running::start(scratch.command(Mode::Loopback, &document, &[])).interrupt_after("[1/4]");
     let ended = scratch.resume().expect(0);
     assert!(ended.stderr.starts_with(&line), "{ended}");
 }

@@ -1,12 +1,12 @@
 //! Bad input, refused before anything is started, with a sentence that says what to change.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
 use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Ended, Mode, NO_NAMESPACES, Running, Scratch, entries},
+    perfrun::{Ended, Mode, NO_NAMESPACES, PERFRUN, Running, Scratch, entries, started_by},
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -288,7 +288,7 @@ fn an_image_without_a_program_is_refused() {
 fn a_run_without_perfrun_node_beside_perfrun_is_refused() {
     let scratch = Scratch::new();
     let alone = scratch.path().join("perfrun");
-    fs::copy(env!("CARGO_BIN_EXE_perfrun"), &alone).unwrap();
+    fs::copy(PERFRUN, &alone).unwrap();
     scratch.write("document.yaml", &document::run("alone").text());
     let mut command = Command::new(&alone);
     command
@@ -309,15 +309,8 @@ fn refused_namespaces_name_the_reason_and_the_way_without() {
     // A user namespace in which no further namespace may be made.
     let script =
         "for limit in net user; do echo 0 >/proc/sys/user/max_${limit}_namespaces; done && exec \"$@\"";
-    let confined = |command: &Command| {
-        let mut confined = Command::new("unshare");
-        confined
-            .args(["--user", "--map-root-user", "sh", "-c", script, "sh"])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
-        confined
-    };
+    let confining = ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"];
+    let confined = |command: &Command| started_by(&confining, command);
     if !confined(&Command::new("true"))
         .output()
         .is_ok_and(|output| output.status.success())
@@ -384,9 +377,8 @@ fn options_that_exclude_each_other_are_usage_errors_and_missing_files_are_not() 
         ),
         (
             "run document.yaml --cluster --profile",
-            "unable to profile on a cluster",
+            "unable to profile on a cluster: the pods of nodes have no right to use perf",
         ),
-        ("run document.yaml --ui=0.0.0.0:0", "use a loopback address"),
         ("link set --to 10.0.0.2", "no impairment given"),
         (
             "link set --to 10.0.0.2 --jitter 5ms",

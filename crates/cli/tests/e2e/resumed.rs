@@ -17,10 +17,9 @@ use crate::{
 fn a_stopped_or_killed_run_resumes_where_it_ended() {
     for mode in Mode::available() {
         let scratch = Scratch::new();
-        let mut perfrun = scratch.start(mode, &document::steady("patchy", 300, 8));
-        perfrun.wait_for_output("[2/8]");
-        perfrun.signal(Signal::INT);
-        perfrun.ended().expect(130);
+        scratch
+            .start(mode, &document::steady("patchy", 300, 8))
+            .interrupt_after("[2/8]");
         let folder = scratch.only_run();
         let first = results(&folder);
 
@@ -64,10 +63,9 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
 #[test]
 fn a_resumed_run_keeps_its_isolation() {
     let scratch = Scratch::new();
-    let mut perfrun = scratch.start(Mode::Loopback, &document::steady("loops", 300, 3));
-    perfrun.wait_for_output("[1/3]");
-    perfrun.signal(Signal::INT);
-    perfrun.ended().expect(130);
+    scratch
+        .start(Mode::Loopback, &document::steady("loops", 300, 3))
+        .interrupt_after("[1/3]");
     // Without --loopback, and without a right to namespaces.
     let ended = scratch.resume().expect(0);
     assert!(ended.stderr.contains("all on one loopback interface"), "{ended}");
@@ -76,10 +74,9 @@ fn a_resumed_run_keeps_its_isolation() {
         return;
     }
     let scratch = Scratch::new();
-    let mut perfrun = scratch.start(Mode::Namespaces, &document::steady("spaces", 300, 3));
-    perfrun.wait_for_output("[1/3]");
-    perfrun.signal(Signal::INT);
-    perfrun.ended().expect(130);
+    scratch
+        .start(Mode::Namespaces, &document::steady("spaces", 300, 3))
+        .interrupt_after("[1/3]");
     let folder = scratch.only_run();
     let ended = scratch
         .call(&["run", "--loopback", "--resume", folder.to_str().unwrap()])

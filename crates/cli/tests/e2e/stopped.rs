@@ -1,7 +1,6 @@
 //! Ctrl-C, SIGTERM, a terminal that is closed, and a node that is stopped for a while.
 
 use std::{
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -16,7 +15,7 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{Mode, Running, Scratch, by_attempt, entries, parsed, results, send},
+    perfrun::{Mode, Running, Scratch, by_attempt, entries, parsed, results, send, started_by},
 };
 
 #[test]
@@ -114,18 +113,6 @@ fn a_run_stopped_before_its_nodes_are_ready_ends_as_well() {
         belongings.vanish();
         assert_eq!(results(&scratch.only_run()).state, RunState::Interrupted);
     }
-}
-
-/// The command as this starter starts it, whose process it then is.
-fn started_by(starter: &[&str], command: &Command) -> Command {
-    let mut started = Command::new(starter[0]);
-    started
-        .args(&starter[1..])
-        .arg(command.get_program())
-        .args(command.get_args())
-        .current_dir(command.get_current_dir().unwrap())
-        .env_remove("RUST_LOG");
-    started
 }
 
 /// Starts a command as `nohup` does.

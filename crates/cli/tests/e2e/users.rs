@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{NO_NAMESPACES, Running, Scratch, entries, node_program, results},
+    perfrun::{NO_NAMESPACES, PERFRUN, Running, Scratch, entries, node_program, results},
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -30,13 +30,13 @@ fn an_ordinary_user_gets_namespaces_and_owns_the_results() {
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
     // Those that were built may be in a folder that only root can enter.
     let perfrun = scratch.path().join("perfrun");
-    fs::copy(env!("CARGO_BIN_EXE_perfrun"), &perfrun).unwrap();
+    fs::copy(PERFRUN, &perfrun).unwrap();
     fs::copy(node_program(), scratch.path().join("perfrun-node")).unwrap();
     let home = scratch.path().join("home");
     fs::create_dir(&home).unwrap();
     chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
     let document = document::run("theirs")
-        .all_stacks()
+        .default_stacks()
         .with("workload", json!({ "bandwidth": { "sizes": ["64Ki"] } }));
     fs::write(home.join("document.yaml"), document.text()).unwrap();
 

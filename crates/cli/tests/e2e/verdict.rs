@@ -18,6 +18,7 @@ use perfrun_test_kit::documents::TIMES_OUT;
 use crate::{
     document::Document,
     metrics::free_address,
+    page::address,
     perfrun::{Mode, Running, Scratch, eventually, results},
 };
 
@@ -32,12 +33,11 @@ fn results_report_page_and_metrics_have_one_reason() {
             &["--ui", "--metrics-listen", &metrics],
         );
         let mut perfrun = Running::start(command);
-        perfrun.wait_for_output("watch it at http://");
-        let stderr = perfrun.stderr();
-        let (_, page) = stderr.split_once("watch it at http://").unwrap();
-        let (page, _) = page.split_once('/').unwrap();
-        let page = page.to_owned();
-        let events = thread::spawn(move || read(&page, "/events").unwrap());
+        let url = address(&mut perfrun);
+        let events = thread::spawn(move || {
+            let page = url.strip_prefix("http://").unwrap().trim_end_matches('/');
+            read(page, "/events").unwrap()
+        });
         // perfrun waits for a last scrape by those who have scraped before.
         eventually("metrics of the run", || {
             read(&metrics, "/metrics")

@@ -26,7 +26,7 @@ use perfrun_test_kit::{Need, skip};
 #[test]
 fn every_byte_of_every_transfer_arrives() {
     let sizes = [1, 65_537, 1 << 20];
-    let document = document::run("transfers").all_stacks().with(
+    let document = document::run("transfers").default_stacks().with(
         "workload",
         json!({ "bandwidth": { "sizes": sizes, "directions": ["upload", "download", "both"] } }),
     );
@@ -59,7 +59,7 @@ fn split_cpus_are_divided_between_roles() {
 
 #[test]
 fn the_published_protocol_moves_every_byte_too() {
-    let document = document::run("published").all_stacks().with(
+    let document = document::run("published").default_stacks().with(
         "workload",
         json!({ "bandwidth": { "sizes": [100_000], "protocol": "litep2p-perf", "streams": [1, 3], "chunkBytes": "1Ki" } }),
     );
@@ -74,7 +74,7 @@ fn the_published_protocol_moves_every_byte_too() {
 #[test]
 fn transfers_with_a_duration_end_without_a_request() {
     let document = document::run("timed")
-        .all_stacks()
+        .default_stacks()
         .with("workload", json!({ "bandwidth": { "duration": "500ms" } }));
     for results in in_all_modes(&document) {
         let mut moved = 0;
@@ -96,7 +96,7 @@ fn transfers_with_a_duration_end_without_a_request() {
 #[test]
 fn all_substreams_are_opened() {
     let document = document::run("substreams")
-        .all_stacks()
+        .default_stacks()
         .with("workload", json!({ "substreams": { "counts": [1, 64] } }));
     for results in in_all_modes(&document) {
         assert!(
@@ -122,7 +122,7 @@ fn all_substreams_are_opened() {
 
 #[test]
 fn all_handshakes_are_made() {
-    let document = document::run("handshakes").all_stacks().with(
+    let document = document::run("handshakes").default_stacks().with(
         "workload",
         json!({ "handshakes": { "count": 4, "inFlight": [1, 2] } }),
     );
@@ -141,7 +141,7 @@ fn all_handshakes_are_made() {
 #[test]
 fn all_pings_come_back() {
     let document = document::run("pings")
-        .all_stacks()
+        .default_stacks()
         .with("workload", json!({ "ping": { "count": 20 } }))
         .with("warmup", json!(1))
         .with("iterations", json!(2));
@@ -345,7 +345,7 @@ fn a_client_is_its_own_server_on_the_memory_transport() {
             json!({ "bandwidth": { "sizes": [1_000_001], "streams": [3], "directions": ["upload", "download", "both"] } }),
         );
     for results in in_all_modes(&document) {
-        assert_eq!(results.plan.cells.len(), 3, "and no baseline");
+        assert_eq!(results.plan.cells.len(), 3, "and no raw reference");
         for (cell, record) in records(&results) {
             assert_exact(cell, record);
             assert_eq!(record.nodes.len(), 2, "of one process");
@@ -407,10 +407,9 @@ fn many_clients_share_many_servers() {
     }
 }
 
-/// Runs a document and expects success.
 #[test]
 fn transfers_go_through_a_relay_and_without_one() {
-    let document = document::run("relayed").all_stacks().with(
+    let document = document::run("relayed").default_stacks().with(
         "workload",
         json!({ "relay": { "sizes": [1_000_000], "pings": 2 } }),
     );
@@ -483,6 +482,7 @@ fn a_relay_is_stressed_level_by_level() {
     }
 }
 
+/// Runs a document in each mode, and expects that every trial completes.
 pub(crate) fn in_all_modes(document: &Document) -> impl Iterator<Item = Results> {
     Mode::available().map(|mode| {
         let scratch = Scratch::new();
