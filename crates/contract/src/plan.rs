@@ -228,8 +228,8 @@ impl Cell {
     }
 }
 
-/// A pair of stacks, by their names in the matrix. Its text is that of tables: `libp2p → litep2p`, or `raw` for
-/// the raw reference.
+/// A pair of stacks, by their names in the matrix. Its text is that of tables: `libp2p → litep2p`, or `raw`
+/// for the raw reference.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StackPair<'a> {
     /// The stack that dials.
