@@ -2,7 +2,7 @@
 
 mod least_time;
 
-use std::{collections::BTreeMap, num::NonZeroU64, ops::Deref, sync::Arc};
+use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Deref, sync::Arc};
 
 use perfrun_link::UNLIMITED_BITS_PER_SECOND;
 use schemars::JsonSchema;

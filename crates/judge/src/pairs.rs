@@ -86,7 +86,8 @@ impl<'a> Trials<'a> {
     /// The trials of baseline and candidate in the first iterations, as pairs.
     pub(crate) fn pairs(&self, cell_pair: CellPair, iterations: u32) -> Vec<Pair<'a>> {
         let longest = self.plan.cells.get(cell_pair.baseline).map_or(0.0, |cell| {
-            PAUSE_SECONDS_MAX + cell.parameters.duration().as_secs_f64()
+            let trial = cell.parameters.duration().max(self.plan.least_time_of(cell));
+            PAUSE_SECONDS_MAX + trial.as_secs_f64()
         });
         let baselines = self
             .by_iteration

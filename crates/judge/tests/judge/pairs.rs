@@ -1,5 +1,12 @@
 //! Which trials make a pair, and what a failed or disturbed one does to it.
 
+use std::time::Duration;
+
+use perfrun_contract::{
+    network::NetworkImpairments,
+    parameters::{Parameters, Ping},
+};
+
 use super::*;
 
 #[test]
@@ -68,6 +75,31 @@ fn only_neighbours_are_pairs() {
         )
     };
     assert_eq!((counts(0), counts(1)), ((18, 2), (19, 1)));
+}
+
+#[test]
+fn long_trials_over_a_slow_network_are_pairs() {
+    let mut run = Run::new(&[0.9], 20);
+    for (place, record) in run.records.iter_mut().enumerate() {
+        record.at_seconds = place as f64 * 600.0;
+    }
+    assert_eq!(run.goodput(0).pairs, 0, "the pauses are too long");
+    // 1000 round trips of 600 ms.
+    let mut satellite = NetworkImpairments {
+        name: "satellite".to_owned(),
+        ..NetworkImpairments::default()
+    };
+    satellite.to_server.delay = Duration::from_millis(300);
+    satellite.to_client.delay = Duration::from_millis(300);
+    for cell in &mut run.plan.cells {
+        cell.network.clone_from(&satellite.name);
+        cell.parameters = Parameters::Ping(Ping {
+            count: 1000,
+            interval_seconds: 0.0,
+        });
+    }
+    run.plan.networks.push(satellite);
+    assert_eq!(run.goodput(0).pairs, 20);
 }
 
 #[test]
