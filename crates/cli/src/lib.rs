@@ -9,7 +9,7 @@
 //! | `documents`, `first_documents`, [`results_folder`], `executable` | the files that commands read and write |
 //! | [`ui`], [`page`] | the progress of a run on a terminal, and in a browser |
 //! | `printing`, `words`, [`ci`], `junit` | results and plans as text, also for systems for continuous integration |
-//! | [`profile`] | profiles of nodes |
+//! | [`profile`], `load` | profiles of nodes, and how busy this machine is |
 
 pub mod args;
 pub mod ci;
@@ -26,6 +26,7 @@ mod first_documents;
 pub mod history;
 mod junit;
 pub mod link;
+mod load;
 pub mod man;
 pub mod new;
 pub mod output;

@@ -13,7 +13,7 @@
 //! | [`role`] | what a node does in a run |
 //! | [`node`] | the calls to a node, and their answers |
 //! | [`distribution`] | the distributions that nodes measure |
-//! | [`machine`] | CPU time of a whole machine |
+//! | [`machine`] | CPU time of a whole machine, its limits and mitigations |
 //! | [`metric`] | the quantities that a trial measures, and which value of each is better |
 //! | [`record`] | what a trial leaves behind |
 //! | [`measure`] | from what both ends measured to a trial's metrics |

@@ -1,4 +1,9 @@
-//! CPU time of a whole machine: of all its processes, and of the hypervisor's other guests.
+//! CPU time of a whole machine: of all its processes, and of the hypervisor's other guests. Also the limits and
+//! the mitigations of its kernel.
+
+pub mod control_group;
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -114,6 +119,18 @@ fn full_stall(pressure: &str) -> Option<f64> {
     Some(microseconds.parse::<u64>().ok()? as f64 / 1e6)
 }
 
+/// The vulnerabilities that are mitigated, and those that are not, from the content of the files in
+/// `/sys/devices/system/cpu/vulnerabilities` by their names. `None` if the CPU has no vulnerability.
+pub fn mitigations(states: &BTreeMap<String, String>) -> Option<String> {
+    let parts = [("Mitigation", "on for"), ("Vulnerable", "off for")].map(|(state, words)| {
+        let those = states.iter().filter(|(_, text)| text.starts_with(state));
+        let names: Vec<&str> = those.map(|(name, _)| name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{words} {}", names.join(", ")))
+    });
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,5 +204,26 @@ ctxt 10501457
         assert_eq!([moment.foreign(0.0), moment.steal()], [0.0, 0.0]);
         let nothing = MachineTime::default();
         assert_eq!([nothing.foreign(0.0), nothing.steal()], [0.0, 0.0]);
+    }
+
+    #[test]
+    fn mitigations_are_named_in_order() {
+        let states = |all: &[(&str, &str)]| {
+            let owned = all
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), format!("{text}\n")));
+            mitigations(&owned.collect())
+        };
+        let some = states(&[
+            ("spectre_v2", "Mitigation: Retpolines; STIBP: disabled"),
+            ("meltdown", "Not affected"),
+            ("spec_store_bypass", "Vulnerable"),
+            ("spectre_v1", "Mitigation: usercopy/swapgs barriers"),
+        ]);
+        assert_eq!(
+            some.as_deref(),
+            Some("on for spectre_v1, spectre_v2; off for spec_store_bypass")
+        );
+        assert_eq!(states(&[("meltdown", "Not affected")]), None);
     }
 }

@@ -22,13 +22,18 @@ pub struct TooFewFiles {
     allowed: u64,
 }
 
+/// The open files that starting this many processes takes.
+pub fn needed(processes: usize) -> u64 {
+    OTHERS + PER_PROCESS * processes as u64
+}
+
 /// Raises the limit to what this many processes need, if it is lower.
 ///
 /// # Errors
 ///
 /// If the system does not allow as many.
 pub(crate) fn raise_limit(processes: usize) -> Result<(), TooFewFiles> {
-    let needed = OTHERS + PER_PROCESS * processes as u64;
+    let needed = needed(processes);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
         return Ok(());

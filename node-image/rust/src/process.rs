@@ -8,7 +8,10 @@ use nix::sys::{
 };
 use parking_lot::Mutex;
 use perf_event::{Builder, Counter, events::Hardware};
-use perfrun_contract::{machine::MachineTime, node::Resources};
+use perfrun_contract::{
+    machine::{MachineTime, control_group},
+    node::Resources,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::allocator;
@@ -221,38 +224,17 @@ fn status_field(name: &str) -> Option<u64> {
 }
 
 /// The folder of this process's control group for `controller`, in a unified (v2) or a legacy (v1) hierarchy.
-fn control_group(controller: &str) -> Option<String> {
+fn group_folder(controller: &str) -> Option<String> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    group_folders(&groups, controller)
+    control_group::folders(&groups, controller)
         .into_iter()
         .find(|folder| fs::metadata(folder).is_ok())
-}
-
-/// Folders in which the control group may be, according to `/proc/self/cgroup`. The root of the mount comes
-/// last, where a container sees its own group.
-fn group_folders(groups: &str, controller: &str) -> Vec<String> {
-    let mut folders = vec![];
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
-            continue;
-        };
-        if controllers.split(',').any(|name| name == controller) {
-            folders.push(format!("/sys/fs/cgroup/{controllers}{path}"));
-            folders.push(format!("/sys/fs/cgroup/{controller}{path}"));
-            folders.push(format!("/sys/fs/cgroup/{controller}"));
-        } else if controllers.is_empty() {
-            folders.push(format!("/sys/fs/cgroup{path}"));
-            folders.push("/sys/fs/cgroup".to_owned());
-        }
-    }
-    folders
 }
 
 /// Time for which the control group throttled its processes (cgroup v2 `throttled_usec`, v1 `throttled_time`
 /// in ns).
 fn throttled() -> Option<Duration> {
-    let stat = fs::read_to_string(format!("{}/cpu.stat", control_group("cpu")?)).ok()?;
+    let stat = fs::read_to_string(format!("{}/cpu.stat", group_folder("cpu")?)).ok()?;
     parse_throttled(&stat)
 }
 
@@ -270,37 +252,18 @@ fn parse_throttled(stat: &str) -> Option<Duration> {
 
 /// CPUs that the control group allows. `None` without a limit.
 pub fn cpu_limit() -> Option<f64> {
-    let folder = control_group("cpu")?;
-    let number = |file: &str| {
-        fs::read_to_string(format!("{folder}/{file}"))
-            .ok()?
-            .trim()
-            .parse::<f64>()
-            .ok()
-    };
-    if let Ok(max) = fs::read_to_string(format!("{folder}/cpu.max")) {
-        let (quota, period) = max.trim().split_once(' ')?;
-        return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
-    }
-    let quota = number("cpu.cfs_quota_us").filter(|quota| *quota > 0.0)?;
-    Some(quota / number("cpu.cfs_period_us")?)
+    control_group::cpu_limit(files_of_group("cpu")?)
 }
 
 /// Memory that the control group allows, in bytes. `None` without a limit.
 pub fn memory_limit() -> Option<u64> {
-    /// Version 1 has a number near 2^63 for no limit.
-    const NO_LIMIT: u64 = 1 << 60;
-    let folder = control_group("memory")?;
-    ["memory.max", "memory.limit_in_bytes"]
-        .iter()
-        .find_map(|file| {
-            fs::read_to_string(format!("{folder}/{file}"))
-                .ok()?
-                .trim()
-                .parse()
-                .ok()
-        })
-        .filter(|bytes| *bytes < NO_LIMIT)
+    control_group::memory_limit(files_of_group("memory")?)
+}
+
+/// Reads files of the control group for `controller`, by their names.
+fn files_of_group(controller: &str) -> Option<impl Fn(&str) -> Option<String>> {
+    let folder = group_folder(controller)?;
+    Some(move |file: &str| fs::read_to_string(format!("{folder}/{file}")).ok())
 }
 
 /// TCP segments retransmitted in this network namespace (`RetransSegs` of RFC 4022).
@@ -361,15 +324,6 @@ mod tests {
         assert_eq!(parse_throttled(v2), Some(Duration::from_micros(1500)));
         assert_eq!(parse_throttled(v1), Some(Duration::from_micros(1500)));
         assert_eq!(parse_throttled("usage_usec 5\n"), None);
-    }
-
-    #[test]
-    fn group_folders_cover_both_versions_and_containers() {
-        let v1 = group_folders("4:cpu,cpuacct:/pod/a\n3:memory:/m\n", "cpu");
-        assert_eq!(v1[0], "/sys/fs/cgroup/cpu,cpuacct/pod/a");
-        assert_eq!(v1[2], "/sys/fs/cgroup/cpu");
-        let v2 = group_folders("0::/kubepods/x\n", "cpu");
-        assert_eq!(v2, ["/sys/fs/cgroup/kubepods/x", "/sys/fs/cgroup"]);
     }
 
     #[test]

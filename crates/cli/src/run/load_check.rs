@@ -1,12 +1,15 @@
 //! Whether this machine is quiet enough to measure on it.
 
-use std::{collections::VecDeque, fs, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use anyhow::ensure;
-use perfrun_contract::machine::{BUSY_FOREIGN, BUSY_STEAL, MachineTime};
+use perfrun_contract::machine::MachineTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::output::write_line_to_stderr;
+use crate::{
+    load::{read, why_busy},
+    output::write_line_to_stderr,
+};
 
 /// How long the load of the machine is measured before a run.
 const CHECK_TIME: Duration = Duration::from_millis(500);
@@ -51,11 +54,6 @@ impl LoadCheck {
     }
 }
 
-/// CPU time of this machine since it was started. `None` where the kernel does not report it.
-fn read() -> Option<MachineTime> {
-    MachineTime::since_boot(&fs::read_to_string("/proc/stat").ok()?, None)
-}
-
 /// Waits until the machine is quiet for [`QUIET_CHECKS`]. An error if it is not within the limit.
 async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + limit;
@@ -84,55 +82,11 @@ async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) ->
     Ok(())
 }
 
-/// Why a machine is busy. `None` if it is quiet.
-fn why_busy(time: &MachineTime) -> Option<String> {
-    let (foreign, steal) = (time.foreign(0.0), time.steal());
-    let foreign =
-        (foreign > BUSY_FOREIGN).then(|| format!("other processes use {:.0} % of its CPUs", foreign * 100.0));
-    let steal = (steal > BUSY_STEAL).then(|| {
-        let percent = steal * 100.0;
-        format!("its hypervisor gives {percent:.0} % of their time to other machines")
-    });
-    match (foreign, steal) {
-        (Some(foreign), Some(steal)) => Some(format!("{foreign}, and {steal}")),
-        (foreign, steal) => foreign.or(steal),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
     use super::*;
-
-    /// Two CPUs for half a second, of which others use these shares.
-    fn load(foreign: f64, steal: f64) -> MachineTime {
-        MachineTime {
-            cpus: 2,
-            total_seconds: 1.0,
-            busy_seconds: foreign + 0.02,
-            steal_seconds: steal + 0.01,
-            ..MachineTime::default()
-        }
-    }
-
-    #[test]
-    fn a_busy_machine_is_described() {
-        assert_eq!(why_busy(&load(0.1, 0.05)), None);
-        assert_eq!(
-            why_busy(&load(0.43, 0.0)).unwrap(),
-            "other processes use 43 % of its CPUs"
-        );
-        assert_eq!(
-            why_busy(&load(0.43, 0.08)).unwrap(),
-            "other processes use 43 % of its CPUs, and its hypervisor gives 8 % of their time to other machines"
-        );
-        assert!(
-            why_busy(&load(0.0, 0.08))
-                .unwrap()
-                .starts_with("its hypervisor gives 8 %")
-        );
-    }
 
     /// Readings of a machine that is busy for a number of checks.
     fn machine(busy_checks: u32) -> impl Fn() -> Option<MachineTime> {

@@ -1,10 +1,11 @@
 //! Properties of the machine that change what is measured.
 
 use std::{
-    collections::BTreeMap,
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
+
+use perfrun_contract::machine;
 
 /// The CPU model of `/proc/cpuinfo`.
 pub(super) fn cpu_model(cpuinfo: &str) -> String {
@@ -36,18 +37,7 @@ pub(super) fn mitigations() -> Option<String> {
             fs::read_to_string(file.path()).ok()?,
         ))
     });
-    describe_mitigations(&states.collect())
-}
-
-/// The vulnerabilities that are mitigated, and those that are not. `None` if the CPU has no vulnerability.
-fn describe_mitigations(states: &BTreeMap<String, String>) -> Option<String> {
-    let parts = [("Mitigation", "on for"), ("Vulnerable", "off for")].map(|(state, words)| {
-        let those = states.iter().filter(|(_, text)| text.starts_with(state));
-        let names: Vec<&str> = those.map(|(name, _)| name.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{words} {}", names.join(", ")))
-    });
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| parts.join("; "))
+    machine::mitigations(&states.collect())
 }
 
 /// The MTU of the interface that an address belongs to, in bytes. The files are those of the network
@@ -122,27 +112,6 @@ mod tests {
         assert_eq!(named.as_deref(), Some("xen"));
         assert_eq!(hypervisor(None, guest).as_deref(), Some("unknown"));
         assert_eq!(hypervisor(None, "flags\t\t: fpu vme\n"), None);
-    }
-
-    #[test]
-    fn mitigations_are_named_in_order() {
-        let states = |all: &[(&str, &str)]| {
-            let owned = all
-                .iter()
-                .map(|(name, text)| ((*name).to_owned(), format!("{text}\n")));
-            describe_mitigations(&owned.collect())
-        };
-        let some = states(&[
-            ("spectre_v2", "Mitigation: Retpolines; STIBP: disabled"),
-            ("meltdown", "Not affected"),
-            ("spec_store_bypass", "Vulnerable"),
-            ("spectre_v1", "Mitigation: usercopy/swapgs barriers"),
-        ]);
-        assert_eq!(
-            some.as_deref(),
-            Some("on for spectre_v1, spectre_v2; off for spec_store_bypass")
-        );
-        assert_eq!(states(&[("meltdown", "Not affected")]), None);
     }
 
     #[cfg(target_endian = "little")]
