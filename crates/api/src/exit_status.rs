@@ -28,7 +28,7 @@ pub struct Statuses {
 const STOPPED: (u8, &str) = (INTERRUPTED, "stopped by Ctrl-C, SIGTERM or SIGHUP");
 
 /// Every command, in the order of `perfrun --help`.
-pub const COMMANDS: [Statuses; 21] = [
+pub const COMMANDS: [Statuses; 22] = [
     Statuses {
         command: "",
         meanings: &[
@@ -77,6 +77,20 @@ pub const COMMANDS: [Statuses; 21] = [
         meanings: &[
             (SUCCESS, "the document was written"),
             (INCOMPLETE, "the file exists already, or cannot be written"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "doctor",
+        meanings: &[
+            (
+                SUCCESS,
+                "`perfrun run` works here, even if findings make its numbers less certain",
+            ),
+            (
+                INCOMPLETE,
+                "something that `perfrun run` needs is missing: the last line says whether an option avoids it",
+            ),
         ],
         note: "",
     },

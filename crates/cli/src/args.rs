@@ -3,6 +3,7 @@
 mod cells;
 mod cluster;
 mod comparison;
+mod doctor;
 mod help;
 mod link;
 mod new;
@@ -37,6 +38,7 @@ use crate::profile::CallGraph;
 pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::comparison::ComparisonOptions;
+pub use self::doctor::Doctor;
 pub use self::link::{
     ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, PeerAddress, ProbeLink, SetLink,
     ShowLink,
@@ -215,6 +217,8 @@ pub enum Command {
     Run(Run),
     /// Write a first document for a workload, with a comment on each field.
     New(New),
+    /// Say what this machine can do for a run, and what would spoil numbers.
+    Doctor(Doctor),
     /// Print what a file would run: nodes, cells, trials, and which cells are skipped and why.
     Plan(PlanArgs),
     /// Check whether a program or an image speaks the node contract, and may take part in runs.

@@ -3,7 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`args`], [`mod@output`], `exit_status`, `signals` | the command line, its two streams, and how it ends |
-//! | [`new`], [`plan`], [`validate`], [`run`], [`report`], [`compare`], [`history`], [`link`], [`conformance`], [`describe`] | a command each |
+//! | [`new`], [`plan`], [`validate`], [`run`], [`report`], [`compare`], [`history`], [`link`], [`conformance`], [`describe`], [`doctor`] | a command each |
 //! | [`completions`], [`man`] | the command line as shells and `man` read it |
 //! | [`cluster`] | the commands that talk to a cluster |
 //! | `documents`, `first_documents`, [`results_folder`], `executable` | the files that commands read and write |
@@ -19,6 +19,7 @@ pub mod compare;
 pub mod completions;
 pub mod conformance;
 pub mod describe;
+pub mod doctor;
 mod documents;
 mod executable;
 mod exit_status;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use perfrun_api::exit_status::{INCOMPLETE, USAGE};
 use perfrun_cli::{
     args::{Cli, Command, Get, InvalidCommandLine},
-    cluster, compare, completions, conformance, describe, history, link, man, new,
+    cluster, compare, completions, conformance, describe, doctor, history, link, man, new,
     output::{block_on, write_line_to_stderr},
     plan, report, run, validate,
 };
@@ -43,6 +43,11 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         .init();
     match cli.command {
         Command::New(args) => new::write_document(&args).map(|()| 0),
+        Command::Doctor(args) => {
+            // Before the first thread starts, as below.
+            let privilege = privilege::acquire();
+            block_on(doctor::doctor(&args, privilege))
+        }
         Command::Plan(args) => plan::print_plans(&args).map(|()| 0),
         Command::Conformance(args) => block_on(async {
             match &args.node {

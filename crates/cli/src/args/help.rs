@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The commands of perfrun by what they are for, those that few need at the end.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "new", "plan", "validate"]),
+    ("Run", &["run", "new", "plan", "validate", "doctor"]),
     ("Results", &["report", "compare", "history"]),
     ("Cluster", &["list", "watch", "get", "cancel", "logs"]),
     ("Nodes and links", &["link", "conformance", "describe"]),
@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Command lines for each command, by its path. RUN is a folder that `perfrun run` has made.
-const EXAMPLES: [(&str, &[&str]); 22] = [
+const EXAMPLES: [(&str, &[&str]); 23] = [
     (
         "run",
         &[
@@ -40,6 +40,13 @@ const EXAMPLES: [(&str, &[&str]); 22] = [
         &[
             "perfrun validate examples/quickstart.yaml examples/nightly.yaml",
             "perfrun validate examples",
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            "perfrun doctor    # before the first run",
+            "perfrun doctor --json",
         ],
     ),
     (

@@ -17,6 +17,7 @@ mod compared;
 mod conformance;
 mod connections;
 mod disk;
+mod doctor;
 mod document;
 mod go;
 mod ipv6;

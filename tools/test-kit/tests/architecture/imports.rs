@@ -546,7 +546,7 @@ fn the_root_of_the_operator_leads_through_no_wall() {
 }
 
 /// The commands of perfrun, by their modules.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "cluster/cancel",
     "cluster/conformance",
     "cluster/get",
@@ -557,6 +557,7 @@ const COMMANDS: [&str; 21] = [
     "completions",
     "conformance",
     "describe",
+    "doctor",
     "history",
     "link/clear",
     "link/probe",
