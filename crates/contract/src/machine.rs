@@ -1,5 +1,5 @@
-//! CPU time of a whole machine: of all its processes, and of the hypervisor's other guests. Also the limits and
-//! the mitigations of its kernel.
+//! CPU time of a whole machine: of all its processes, and of the hypervisor's other guests. Also the limits
+//! and the mitigations of its kernel.
 
 pub mod control_group;
 
