@@ -19,7 +19,10 @@ use perfrun_api::exit_status::{INCOMPLETE, SUCCESS};
 use perfrun_local::privilege::{self, Privilege};
 
 use self::{checks::Report, facts::Facts};
-use crate::{args, output::write_to_stdout};
+use crate::{
+    args::{self, program},
+    output::write_to_stdout,
+};
 
 /// Looks at this machine, and prints what it finds. `privilege` is what this process has acquired for making
 /// network namespaces. Returns the exit status.
@@ -32,7 +35,8 @@ pub async fn doctor(
         true => printed::json(&report)?,
         false => printed::text(&report),
     };
-    write_to_stdout(&text)?;
+    // As the user types it, who may call perfrun as a plugin of kubectl.
+    write_to_stdout(&text.replace("perfrun run", &format!("{} run", program())))?;
     Ok(match report.works() {
         true => SUCCESS,
         false => INCOMPLETE,
