@@ -58,7 +58,8 @@ pub struct Args {
     /// cluster.
     #[arg(long, env = "PERFRUN_NODE_ACCESS", value_enum, default_value_t = NodeAccess::Auto)]
     pub node_access: NodeAccess,
-    /// How many runs may be active together. Exclusive runs (spec.topology.exclusive) never share.
+    /// How many runs may be active together. An exclusive run (spec.topology.exclusive) is active alone: in
+    /// the cluster or in its namespace, as `exclusivePer` of the policy says.
     #[arg(long, env = "PERFRUN_MAX_CONCURRENT_RUNS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_concurrent_runs: u32,
     /// What documents may request, in JSON, as `policy` in the chart's values. Without it, everything.

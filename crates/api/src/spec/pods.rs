@@ -57,8 +57,9 @@ pub struct Topology {
     /// their template requests whole ones and the kubelet has the CPU manager's policy `static`.
     #[serde(default)]
     pub cpus: Cpus,
-    /// Start only when no other run of the operator is active, and let other runs wait: runs that share a CPU
-    /// or a link distort each other. No effect on local runs: do not start two at a time.
+    /// Start only when no other run of the operator is active, or of the namespace if the operator's policy
+    /// says so, and let other runs wait: runs that share a CPU or a link distort each other. No effect on
+    /// local runs: do not start two at a time.
     #[serde(default = "default_true")]
     pub exclusive: bool,
 }
