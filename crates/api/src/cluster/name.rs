@@ -1,5 +1,5 @@
-//! Names of a run's objects. Each has the name of the run and five digits of its UID, so that the remains of
-//! a deleted run never collide with a new run of the same name.
+//! Names of a run's objects. Each has the name of the run and five digits of the digest of its UID. So the
+//! remains of a deleted run hardly ever collide with a new run of the same name.
 
 use sha2::{Digest, Sha256};
 
