@@ -225,7 +225,8 @@ impl AgentClient {
         self.0.get("/v1/link").await
     }
 
-    /// Sets the links. A repetition with equal values only resets the counters.
+    /// Sets the links. A repetition with equal values resets the counters, starts the random decisions of its
+    /// seed, and changes nothing else.
     pub async fn impair(&self, request: &LinkRequest) -> Result<(), Error> {
         self.0.put("/v1/link", Some(json(request))).await.map(drop)
     }

@@ -8,7 +8,7 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 
 /// A moment, and what the clock showed then: the kernel's monotonic time, which all nodes of a machine share.
-/// Wall clocks step, so the node never uses one.
+/// Wall clocks step, so the node times nothing by one.
 static READING: LazyLock<(Instant, u64)> = LazyLock::new(|| {
     // The reading that took the least time is the most exact.
     let readings = (0..10).map(|_| {

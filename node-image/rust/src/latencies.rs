@@ -14,7 +14,7 @@ const BITS: u32 = 7;
 const LARGEST: u32 = 43;
 const BUCKETS: usize = ((LARGEST - BITS) as usize + 1) << BITS;
 
-/// Counts of durations by size, which take 19 KiB for any number of durations.
+/// Counts of durations by size, which take 18.5 KiB for any number of durations.
 pub(crate) struct Latencies(Box<[AtomicU32; BUCKETS]>);
 
 impl Default for Latencies {

@@ -1,4 +1,4 @@
-//! What several test programs share. Only tests and benchmarks depend on this crate.
+//! What several test programs share. Only tests, benchmarks and fuzz targets depend on this crate.
 
 pub mod api_server;
 pub mod dashboards;
