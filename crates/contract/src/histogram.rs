@@ -89,7 +89,7 @@ impl Histogram {
 const HEADER: usize = 40;
 
 /// Most bytes of a plain histogram with three significant digits: a count of at most nine bytes for each of
-/// 1024 values in each of 55 powers of two, and for the first 1024 values.
+/// 1024 values in each of at most 55 powers of two, and for the first 1024 values.
 const PLAIN_MAX: usize = HEADER + 9 * 56 * 1024;
 
 /// Most characters of the text: the plain histogram in base64, which no compression makes longer than that.

@@ -17,8 +17,8 @@ pub const DATAGRAM_BYTES: u64 = 44;
 /// The most echoes of one probe. Both ends keep a bit for each.
 pub const ECHOES_MAX: u32 = 1 << 20;
 
-/// How often the client requests the server's counts. On a link that loses 90 % of packets, one client of a
-/// hundred gives up.
+/// How often the client requests the server's counts. On a link that loses 90 % of packets in one direction,
+/// one client of seventy gives up.
 pub const QUERIES: u32 = 40;
 
 /// With fewer echoes, the loss of one says nothing about a link.

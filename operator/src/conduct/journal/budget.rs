@@ -11,7 +11,8 @@ use perfrun_contract::{
 const TEXT_BYTES: u64 = RESULTS_JSON_MAX / 2;
 /// Most JSON of a record whose samples can be merged. What such a record has at most is estimated.
 const SHARE_BYTES: usize = RECORD_BYTES / 2;
-/// How much smaller gzip makes records at least: those with many samples are four to five times smaller.
+/// How many times smaller gzip makes records with many samples at least: it makes them four to five times
+/// smaller.
 const RATIO: u64 = 4;
 
 /// The budget of a run, and what is used of it.
