@@ -28,9 +28,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::{part::PART, peers::PublishedProgram};
 
-/// The exit code if everything was measured, but a goal was missed. `cargo xtask bench --keep` keeps such
+/// The exit status if everything was measured, but a goal was missed. `cargo xtask bench --keep` keeps such
 /// figures, too.
-const MISSED_EXIT_CODE: u8 = 3;
+const MISSED_EXIT_STATUS: u8 = 3;
 
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]
@@ -132,7 +132,7 @@ async fn measure(args: &Args) -> Result<ExitCode> {
             Name::Peers => peers::run(&args.peer, rounds.max(peers::ROUNDS_MIN)).await?,
             Name::Cluster => cluster::run(rounds, seconds).await?,
             Name::Scale if scale::run(&args.runs).await? => {}
-            Name::Scale => return Ok(ExitCode::from(MISSED_EXIT_CODE)),
+            Name::Scale => return Ok(ExitCode::from(MISSED_EXIT_STATUS)),
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -18,8 +18,8 @@ use crate::{
 
 /// Keeps the output of a benchmark. perfrun-bench does not have this option.
 const KEEP: &str = "--keep";
-/// The exit code of perfrun-bench if it has measured everything, but a goal was missed.
-const MISSED_EXIT_CODE: i32 = 3;
+/// The exit status of perfrun-bench if it has measured everything, but a goal was missed.
+const MISSED_EXIT_STATUS: i32 = 3;
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
     let is_kept = args.iter().any(|arg| arg == KEEP);
@@ -104,14 +104,14 @@ fn measure(workspace: &Workspace, bench: &mut Command, kept: Option<&Benchmark>)
     let status = match kept {
         Some(benchmark) => {
             let (printed, status) = shell::shown(bench)?;
-            if matches!(status.code(), Some(0 | MISSED_EXIT_CODE)) {
+            if matches!(status.code(), Some(0 | MISSED_EXIT_STATUS)) {
                 benchmark.keep(workspace, &printed)?;
             }
             status
         }
         None => shell::status(bench)?,
     };
-    if status.code() == Some(MISSED_EXIT_CODE) {
+    if status.code() == Some(MISSED_EXIT_STATUS) {
         bail!("a goal was missed; the lines above that begin with `missed:` name it");
     }
     shell::must_succeed(bench, status)?;

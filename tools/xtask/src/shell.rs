@@ -327,7 +327,8 @@ pub(crate) fn works(command: &mut Command) -> bool {
     status(command.stdout(Stdio::null()).stderr(Stdio::null())).is_ok_and(|status| status.success())
 }
 
-/// Replaces this process by `command`, with its exit code, signals and terminal. Returns only if that fails.
+/// Replaces this process by `command`, with its exit status, signals and terminal. Returns only if that
+/// fails.
 pub(crate) fn become_program(command: &mut Command) -> anyhow::Error {
     let error = command.exec();
     not_started(command, error)
