@@ -8,7 +8,7 @@ use std::{
 use crate::{ARGUMENT, MYSELF, ROLE};
 use perfrun_test_kit::{Need, skip};
 
-/// The exit code of a scenario that lacks a privilege.
+/// The exit status of a scenario that lacks a privilege.
 pub(crate) const SKIPPED: i32 = 77;
 /// `nobody`, on every distribution.
 const NOBODY: u32 = 65534;

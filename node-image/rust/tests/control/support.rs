@@ -139,7 +139,7 @@ impl Node {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Waits until the process ends, and returns its exit code.
+    /// Waits until the process ends, and returns its exit status.
     pub(crate) async fn exit(&self) -> Option<i32> {
         loop {
             if let Some(status) = self.child.lock().unwrap().try_wait().unwrap() {

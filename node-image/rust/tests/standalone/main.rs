@@ -55,7 +55,7 @@ impl Server {
         }
     }
 
-    /// Stops the server with SIGTERM. Returns its exit code and the rest of its output.
+    /// Stops the server with SIGTERM. Returns its exit status and the rest of its output.
     fn stop(mut self) -> (Option<i32>, String) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let code = self.child.wait().unwrap().code();
