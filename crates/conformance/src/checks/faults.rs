@@ -59,7 +59,7 @@ async fn peer_killed(nodes: &mut TestNodes, trial: Trial) -> Result<(), NotPasse
     );
     if !is_expected || begun.elapsed() > Duration::from_secs(15) {
         return Err(format!(
-            "expected StreamFailed or TooFewBytes within 15 s, or Timeout, not {reason:?} after {:?}",
+            "expected StreamFailed, TooFewBytes or Timeout within 15 s, not {reason:?} after {:?}",
             begun.elapsed()
         )
         .into());
