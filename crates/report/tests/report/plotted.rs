@@ -225,7 +225,7 @@ fn a_plot_over_time_shows_the_sampled_values() {
     );
 }
 
-/// The color and the points of each line of data and of the legend, in the order in which they are drawn.
+/// The colour and the points of each line of data and of the legend, in the order in which they are drawn.
 fn lines(svg: &str) -> Vec<(String, Vec<(f64, f64)>)> {
     let line = |element: &str| {
         let (tag, _) = element.split_once('>')?;
