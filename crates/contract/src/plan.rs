@@ -384,7 +384,7 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// One execution of a cell.
+/// One measurement of a cell, in one iteration.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trial {

@@ -1,4 +1,4 @@
-//! What one execution of a trial leaves behind.
+//! What one attempt at a trial leaves behind.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -20,7 +20,7 @@ use crate::{
     role::Role,
 };
 
-/// One execution of a cell.
+/// What is stored about one attempt at a trial.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
