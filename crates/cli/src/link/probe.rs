@@ -23,8 +23,6 @@ use crate::{
 
 /// The default port of the end that answers.
 const PORT: u16 = 7065;
-/// Bytes of payload in each datagram of --fill.
-const FILL_PAYLOAD: usize = 1400;
 
 /// Answers, or measures. Returns the exit status.
 pub(super) fn probe(args: &args::ProbeLink) -> anyhow::Result<u8> {
@@ -117,11 +115,7 @@ async fn measure_link(args: &args::ProbeLink, to: PeerAddress) -> anyhow::Result
 fn plan(args: &args::ProbeLink, forward: &Impairment, backward: &Impairment) -> ProbePlan {
     let mut plan = ProbePlan::with_echo_time(forward, backward, args.time);
     if let Some(fill) = args.fill {
-        plan.fill = Some(Fill {
-            bits_per_second: fill.bits_per_second().get(),
-            duration: args.time / 2,
-            payload_bytes: FILL_PAYLOAD,
-        });
+        plan.fill = Some(Fill::at(fill.bits_per_second().get(), args.time));
     }
     plan
 }

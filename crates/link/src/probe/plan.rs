@@ -281,6 +281,15 @@ fn check_time(time: Duration) -> Result<(), InvalidPlan> {
 }
 
 impl Fill {
+    /// Fills a link at this rate, whatever its own, beside echoes that are sent for `echo_time`.
+    pub fn at(bits_per_second: u64, echo_time: Duration) -> Self {
+        Self {
+            bits_per_second,
+            duration: echo_time / FILL_TIME_SHARE,
+            payload_bytes: FILL_PAYLOAD as usize,
+        }
+    }
+
     /// `None` if the link is faster than what can be sent.
     fn new(bits_per_second: u64, forward: &Impairment, time: Duration) -> Option<Self> {
         if bits_per_second > FILL_MAX_BITS_PER_SECOND {
