@@ -8,16 +8,13 @@ use perfrun_api::{
     document,
     schedule::{PerfSchedule, Timetable, due},
 };
-use perfrun_test_kit::grammar::{NODE, RUN, SCHEDULE, overlay, value, value_at};
+use perfrun_test_kit::grammar::{NODE, RUN, SCHEDULE, SPEC_INPUT_MAX, overlay, value, value_at};
 use serde_json::Value;
 
 use crate::{calls, documents};
 
 /// Most bytes of what lies over an example, except for a few inputs: large ones take long.
 const BYTES: usize = 4 << 10;
-
-/// Most bytes of a large spec: more than a document may have.
-const SPEC_INPUT_MAX: usize = 256 << 10;
 
 /// Most bytes of a large status: room for more samples than it may have.
 const STATUS_INPUT_MAX: usize = 1 << 20;

@@ -18,6 +18,9 @@ pub static NODE: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../schema/node.schema.json")).expect("it is JSON")
 });
 
+/// Most bytes that choose a large spec: more than a document may have.
+pub const SPEC_INPUT_MAX: usize = 256 << 10;
+
 fn spec(crd: &str) -> Value {
     let mut crd: Value = serde_saphyr::from_str(crd).expect("it is YAML");
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].take()

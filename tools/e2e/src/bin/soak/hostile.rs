@@ -20,7 +20,7 @@ use perfrun_api::{
     spec::PerfRun,
 };
 use perfrun_e2e::{Scene, run::in_yaml};
-use perfrun_test_kit::grammar::{RUN, overlay, value};
+use perfrun_test_kit::grammar::{RUN, SPEC_INPUT_MAX, overlay, value};
 use rand::{Rng, RngExt as _, seq::IndexedRandom};
 use serde_json::{Value, from_value, json};
 
@@ -34,9 +34,6 @@ const DOCUMENTS: u32 = 6;
 
 /// Bytes that choose what a document has.
 const CHOICES: usize = 4096;
-
-/// Most bytes of a spec, above what a document may have.
-const SPEC_INPUT_MAX: usize = 256 << 10;
 
 /// Bytes of an annotation: all of them may have 256 KiB.
 const ANNOTATION_BYTES: usize = 200 << 10;
