@@ -14,6 +14,6 @@ mod prometheus;
 pub use answer::Answer;
 pub use drawing::{SENTENCE, keep_picture};
 pub use expression::{Variables, labels_of_legend, metrics_of};
-pub use live::{Scope, agrees_with, all_have_data, stays_when_targets_are_gone};
+pub use live::{Scope, agrees_with, all_have_data, stays_when_targets_are_gone, without_intervals};
 pub use model::{Dashboard, GridPosition, List, Panel, Target, Variable, all, folder};
 pub use prometheus::{Prometheus, Series, now, promtool};

@@ -4,7 +4,7 @@ use std::{net::TcpListener, path::Path, time::Duration};
 
 use perfrun_test_kit::dashboards::{
     Dashboard, Prometheus, Scope, agrees_with, all, all_have_data, keep_picture, now,
-    stays_when_targets_are_gone,
+    stays_when_targets_are_gone, without_intervals,
 };
 use perfrun_test_kit::{Need, skip};
 use rustix::process::Signal;
@@ -102,18 +102,15 @@ fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
     let to = now();
     let folders = entries(&scratch.results());
     assert_eq!(folders.len(), documents().len(), "{folders:?}");
-    let mut has_intervals = false;
+    let mut comparisons = vec![];
     for folder in folders {
         let results = results(&folder);
-        let comparisons = results.judged.iter().flat_map(|judged| &judged.comparisons);
-        has_intervals |= comparisons
-            .filter_map(|comparison| comparison.ratio)
-            .any(|ratio| ratio.low.is_some() && ratio.high.is_some());
         runtime.block_on(async {
             agrees_with(&prometheus, &results, &scope(&results.name, "", from, to))
                 .await
                 .unwrap();
         });
+        comparisons.extend(results.judged.into_iter().flat_map(|judged| judged.comparisons));
     }
     // It has no operator, and limits nobody's CPU.
     let dashboards: Vec<_> = all()
@@ -126,12 +123,7 @@ fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
         "Time throttled by CPU limits",
         "nobody limits the CPU of local nodes",
     )];
-    if !has_intervals {
-        without.push((
-            "Candidates beside their baselines",
-            "too few pairs were undisturbed for an interval",
-        ));
-    }
+    without.extend(without_intervals(&comparisons));
     runtime.block_on(async {
         let asked = all_have_data(&prometheus, &dashboards, &scopes, &without)
             .await

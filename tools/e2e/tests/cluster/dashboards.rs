@@ -8,7 +8,7 @@ use perfrun_api::{schedule::PerfSchedule, spec::PerfRun};
 use perfrun_e2e::{Scene, e2e, run::TINY, seconds, until};
 use perfrun_test_kit::dashboards::{
     Dashboard, Prometheus, Scope, agrees_with, all, all_have_data, keep_picture, now,
-    stays_when_targets_are_gone,
+    stays_when_targets_are_gone, without_intervals,
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -117,13 +117,8 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
         };
         // The pods of the short run may not have been discovered in time.
         runs.retain(|(name, _)| *name != "short");
-        let mut has_intervals = false;
         for (name, run) in &runs {
             agrees(scene, &prometheus, run, &scope(name, run.spec.workload.name())).await?;
-            let comparisons = run.status.iter().flat_map(|status| &status.comparisons);
-            has_intervals |= comparisons
-                .filter_map(|comparison| comparison.ratio)
-                .any(|ratio| ratio.low.is_some() && ratio.high.is_some());
         }
         let scopes: Vec<_> = runs
             .iter()
@@ -133,12 +128,8 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
             "Time throttled by CPU limits",
             "pods of this cluster may see no cpu.stat",
         )];
-        if !has_intervals {
-            without.push((
-                "Candidates beside their baselines",
-                "too few pairs were undisturbed for an interval",
-            ));
-        }
+        let statuses = runs.iter().filter_map(|(_, run)| run.status.as_ref());
+        without.extend(without_intervals(statuses.flat_map(|status| &status.comparisons)));
         let dashboards = all()?;
         let asked = all_have_data(&prometheus, &dashboards, &scopes, &without).await?;
         ensure!(asked > 50, "only {asked} queries have data");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use perfrun_api::results::Results;
-use perfrun_contract::{metrics::run, node::Measured, plan::Cell};
+use perfrun_contract::{compare::Comparison, metrics::run, node::Measured, plan::Cell};
 
 use super::{
     Answer, Dashboard, Panel, Prometheus, Series, Target, Variable, Variables, empty, labels_of_legend,
@@ -246,6 +246,21 @@ pub async fn all_have_data(
     ensure!(unused.is_empty(), "no panel is empty because {unused:?}");
     ensure!(wrong.is_empty(), "these queries have no data:{}", wrong.concat());
     Ok(with_data.values().filter(|has| **has).count())
+}
+
+/// The panel that is empty unless one of these comparisons, of all runs, has an interval, and the reason.
+pub fn without_intervals<'a>(
+    comparisons: impl IntoIterator<Item = &'a Comparison>,
+) -> Option<(&'static str, &'static str)> {
+    let has_interval = |comparison: &Comparison| {
+        let ratio = comparison.ratio;
+        ratio.is_some_and(|ratio| ratio.low.is_some() && ratio.high.is_some())
+    };
+    let none_has = !comparisons.into_iter().any(has_interval);
+    none_has.then_some((
+        "Candidates beside their baselines",
+        "too few pairs were undisturbed for an interval",
+    ))
 }
 
 async fn ask_all(
