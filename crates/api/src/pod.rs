@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EnvVar, PodSpec, ResourceRequirements, Volume, VolumeMount,
 };
-use perfrun_contract::{matrix::IpFamily, role::Role};
+use perfrun_contract::{matrix::IpFamily, node::variables, role::Role};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -139,16 +139,16 @@ pub fn environment(
         object(json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}))
     };
     vec![
-        of_status("PERFRUN_LISTEN_IP", "podIP"),
+        of_status(variables::LISTEN_IP, "podIP"),
         // The first address is of the cluster's first family. Only the pod knows the others.
-        of_status("PERFRUN_LISTEN_IPS", "podIPs"),
-        variable("PERFRUN_IP_FAMILY", ip_family.as_ref()),
-        variable("PERFRUN_TOKEN_FILE", &format!("{TOKEN_FOLDER}/{TOKEN_KEY}")),
-        variable("PERFRUN_RUN", run),
-        variable("PERFRUN_RUN_NAMESPACE", namespace),
-        variable("PERFRUN_RUN_NODE", node),
+        of_status(variables::LISTEN_IPS, "podIPs"),
+        variable(variables::IP_FAMILY, ip_family.as_ref()),
+        variable(variables::TOKEN_FILE, &format!("{TOKEN_FOLDER}/{TOKEN_KEY}")),
+        variable(variables::RUN, run),
+        variable(variables::RUN_NAMESPACE, namespace),
+        variable(variables::RUN_NODE, node),
         variable(
-            "PERFRUN_METRICS",
+            variables::METRICS,
             &all_addresses(ip_family, metrics_port).to_string(),
         ),
     ]

@@ -44,6 +44,7 @@
 pub mod bounds;
 mod reason;
 mod sample;
+pub mod variables;
 
 use std::collections::BTreeMap;
 
@@ -79,10 +80,6 @@ pub const EPOCH_HEADER: &str = "x-perfrun-epoch";
 
 /// Trials that a node of perfrun holds until the conductor deletes them.
 pub const HELD_TRIALS_MAX: usize = 1024;
-
-/// The environment variable with the digest of a node's program ([`Info::program_sha256`]). A program that
-/// starts many nodes sets it, so that not each of them reads its whole program.
-pub const PROGRAM_SHA256_VARIABLE: &str = "PERFRUN_PROGRAM_SHA256";
 
 /// What a node is and what it runs on.
 #[serde_with_macros::skip_serializing_none]

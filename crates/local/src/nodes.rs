@@ -19,7 +19,7 @@ use perfrun_conductor::{
 };
 use perfrun_contract::{
     metrics::LOCAL,
-    node::PROGRAM_SHA256_VARIABLE,
+    node::variables,
     plan::{Cpus, Plan, PlannedNode},
     role::Role,
 };
@@ -442,7 +442,7 @@ impl<'a> LocalNodes<'a> {
             .iter()
             .map(|(name, value)| (name.into(), value.into()))
             .chain(labels(node))
-            .chain(digest.map(|digest| (PROGRAM_SHA256_VARIABLE.into(), digest.into())))
+            .chain(digest.map(|digest| (variables::PROGRAM_SHA256.into(), digest.into())))
             .collect();
         command.cpus = self.cpus.get(&node.role).copied();
         self.launch(command, slot).await
@@ -494,8 +494,8 @@ impl NodeProvider for LocalNodes<'_> {
 /// refuse.
 fn labels(node: &PlannedNode) -> [(OsString, OsString); 2] {
     [
-        ("PERFRUN_RUN_NAMESPACE".into(), LOCAL.into()),
-        ("PERFRUN_RUN_NODE".into(), node.name.clone().into()),
+        (variables::RUN_NAMESPACE.into(), LOCAL.into()),
+        (variables::RUN_NODE.into(), node.name.clone().into()),
     ]
 }
 

@@ -13,6 +13,7 @@ use clap::{
 use perfrun_contract::{
     limits::{CHUNK_MAX, STREAMS_MAX},
     matrix::{IpFamily, Negotiation, Stack, Transport},
+    node::variables,
     quantity::ByteSize,
     role::Role,
     workload::{BandwidthProtocol, Timing},
@@ -84,7 +85,7 @@ pub struct Control {
     #[command(flatten)]
     pub listen: Listen,
     /// File with the token that calls must carry.
-    #[arg(long, env = "PERFRUN_TOKEN_FILE")]
+    #[arg(long, env = variables::TOKEN_FILE)]
     pub token_file: PathBuf,
     /// Role of the node, for the labels of metrics.
     #[arg(long, default_value = "server", value_parser = role)]
@@ -100,14 +101,14 @@ pub struct Control {
 #[derive(Args, Debug)]
 pub struct Listen {
     /// The address that trials, and measurements of links, listen on and dial from.
-    #[arg(long, env = "PERFRUN_LISTEN_IP", default_value = "0.0.0.0")]
+    #[arg(long, env = variables::LISTEN_IP, default_value = "0.0.0.0")]
     pub listen_ip: IpAddr,
     /// All addresses of this machine or pod, with commas in between. If `listen_ip` is not of `ip_family`,
     /// the first of them that is takes its place.
-    #[arg(long, env = "PERFRUN_LISTEN_IPS", value_delimiter = ',')]
+    #[arg(long, env = variables::LISTEN_IPS, value_delimiter = ',')]
     pub listen_ips: Vec<IpAddr>,
     /// The IP family that the conductor needs: `IPv4` or `IPv6`.
-    #[arg(long, env = "PERFRUN_IP_FAMILY")]
+    #[arg(long, env = variables::IP_FAMILY)]
     pub ip_family: Option<IpFamily>,
 }
 
@@ -127,21 +128,21 @@ impl Listen {
 #[derive(Args, Debug, Default)]
 pub struct MetricsArgs {
     /// Name of the run, for the labels of metrics.
-    #[arg(long, env = "PERFRUN_RUN", default_value = "")]
+    #[arg(long, env = variables::RUN, default_value = "")]
     pub run: String,
     /// Namespace of the run, for the labels of metrics.
-    #[arg(long, env = "PERFRUN_RUN_NAMESPACE", default_value = "")]
+    #[arg(long, env = variables::RUN_NAMESPACE, default_value = "")]
     pub run_namespace: String,
     /// Name of the node in the run's plan, for the labels of metrics.
-    #[arg(long, env = "PERFRUN_RUN_NODE", default_value = "")]
+    #[arg(long, env = variables::RUN_NODE, default_value = "")]
     pub run_node: String,
     /// Also serve /metrics, and nothing else, at this address. Scrapers then need no access to the control
     /// port.
-    #[arg(long, env = "PERFRUN_METRICS", value_parser = listening_address)]
+    #[arg(long, env = variables::METRICS, value_parser = listening_address)]
     pub metrics: Option<SocketAddr>,
     /// On a stop signal, wait up to this many seconds until everything that scraped /metrics before has done
     /// so again.
-    #[arg(long, env = "PERFRUN_LINGER_SECONDS", default_value = "0", value_parser = seconds)]
+    #[arg(long, env = variables::LINGER_SECONDS, default_value = "0", value_parser = seconds)]
     pub linger_seconds: Duration,
 }
 
@@ -154,7 +155,7 @@ pub struct LinkAgent {
     #[command(flatten)]
     pub listen: Listen,
     /// File with the token that calls must carry.
-    #[arg(long, env = "PERFRUN_TOKEN_FILE")]
+    #[arg(long, env = variables::TOKEN_FILE)]
     pub token_file: PathBuf,
     /// The network interface that leads to peers.
     #[arg(long, default_value = "eth0")]

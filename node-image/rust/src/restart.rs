@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use perfrun_contract::node::PROGRAM_SHA256_VARIABLE;
+use perfrun_contract::node::variables;
 
 /// A number for the running program or a part of it. A process id would not do: in a container it may be that
 /// of the process before.
@@ -29,6 +29,6 @@ pub(crate) fn restart(epoch: u64, digest: Option<String>) -> io::Error {
         .arg0(name)
         .args(arguments)
         .env(EPOCH_VARIABLE, epoch.to_string())
-        .envs(digest.map(|digest| (PROGRAM_SHA256_VARIABLE, digest)))
+        .envs(digest.map(|digest| (variables::PROGRAM_SHA256, digest)))
         .exec()
 }

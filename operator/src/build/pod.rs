@@ -22,6 +22,7 @@ use perfrun_api::{
 };
 use perfrun_contract::{
     matrix::NodeProgramKind,
+    node::variables,
     plan::{Cell, Plan, PlannedNode},
     role::Role,
 };
@@ -179,7 +180,7 @@ fn environment(run: &RunIdentity, node: &PlannedNode, metrics_port: u16) -> Vec<
         metrics_port,
     );
     let linger = WAIT_MAX.as_secs().to_string();
-    all.push(variable("PERFRUN_LINGER_SECONDS", &linger));
+    all.push(variable(variables::LINGER_SECONDS, &linger));
     all
 }
 

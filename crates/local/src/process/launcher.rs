@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use perfrun_contract::node::PROGRAM_SHA256_VARIABLE;
+use perfrun_contract::node::variables;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open};
 use rustix::thread::sched_setaffinity;
@@ -230,9 +230,9 @@ fn execute(
         .arg("--control")
         .arg(control_argument)
         // That of perfrun itself, if something set it, is the digest of another program.
-        .env_remove(PROGRAM_SHA256_VARIABLE)
+        .env_remove(variables::PROGRAM_SHA256)
         .envs(command.env.iter().map(|(key, value)| (key, value)))
-        .env("PERFRUN_TOKEN_FILE", token_file)
+        .env(variables::TOKEN_FILE, token_file)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -12,7 +12,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
-use perfrun_contract::node::PROGRAM_SHA256_VARIABLE;
+use perfrun_contract::node::variables;
 use tokio::task::spawn_blocking;
 
 /// How much is read in one call, in bytes.
@@ -24,7 +24,7 @@ pub(crate) type Digest = Shared<BoxFuture<'static, Option<String>>>;
 /// The digest that the starter of this process knows. Without one, begins to read the program, once: callers
 /// that give up do not stop it.
 pub(crate) fn program_digest() -> Digest {
-    if let Ok(known) = env::var(PROGRAM_SHA256_VARIABLE) {
+    if let Ok(known) = env::var(variables::PROGRAM_SHA256) {
         return ready(Some(known)).boxed().shared();
     }
     let read = spawn_blocking(sha256);
