@@ -2,7 +2,8 @@
 
 use perfrun_conformance::NotPassed::{Failed, Skipped};
 use perfrun_contract::compare::Verdict;
-use perfrun_report::{Check, Sentence};
+use perfrun_judge::Sentence;
+use perfrun_report::Check;
 
 use crate::{args::Inconclusive, junit, output::write_line_to_stderr};
 

@@ -18,11 +18,11 @@ use perfrun_contract::{
     plan::{Cell, Plan},
     reported_run::ReportedRun,
 };
+use perfrun_judge::runs::{Basis, EARLIER_MIN, RUNS_MIN, verdict};
 use perfrun_report::{
-    Basis, EARLIER_MIN, RUNS_MIN, TerminalOptions, checks,
+    TerminalOptions, checks,
     differences::{Field, differences, differences_table},
     runs::{ComparedRuns, RunsComparison},
-    verdict,
 };
 use serde::Serialize;
 

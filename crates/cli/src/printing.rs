@@ -10,7 +10,8 @@ use perfrun_contract::{
     run::{Isolation, Phase},
     tally::{Conclusion, EndReason},
 };
-use perfrun_report::{Basis, ShownResults, TerminalOptions};
+use perfrun_judge::runs::Basis;
+use perfrun_report::{ShownResults, TerminalOptions};
 
 use crate::{
     args::{self, Format, typed},
@@ -95,7 +96,7 @@ pub(crate) fn rendered(
         Format::Github => {
             let judged = results.judged.iter();
             let sentences =
-                judged.flat_map(|judged| perfrun_report::sentences(&results.plan, judged, Basis::Trials));
+                judged.flat_map(|judged| perfrun_judge::sentences(&results.plan, judged, Basis::Trials));
             ci::annotate(&results.name, sentences, output_options.inconclusive);
             perfrun_report::markdown(shown)
         }

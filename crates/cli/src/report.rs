@@ -101,9 +101,7 @@ fn restrict_to(results: &mut Results, cells: &[Where]) -> anyhow::Result<Option<
             verdict: Some(verdict),
             ..Judged::default()
         });
-    Ok(judged
-        .as_ref()
-        .and_then(perfrun_report::verdict_text_of_whole_run))
+    Ok(judged.as_ref().and_then(perfrun_judge::verdict_text_of_whole_run))
 }
 
 /// Writes files to a folder, which is created if it does not exist.

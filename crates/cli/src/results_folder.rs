@@ -166,5 +166,5 @@ fn advice_for_other_content(error: &serde_json::Error) -> &'static str {
 }
 
 fn judged(results: &Results) -> Option<Judged> {
-    perfrun_report::judged(&results.plan, &results.trials, &results.environment.nodes)
+    perfrun_judge::judged(&results.plan, &results.trials, &results.environment.nodes)
 }

@@ -33,11 +33,6 @@ pub use checks::{Check, checks};
 pub use history::{history_header, history_lines};
 pub use html::html;
 pub use markdown::{MarkdownSections, markdown, markdown_sections};
-pub use perfrun_judge::{
-    Sentence, Statistics, judged,
-    runs::{Basis, EARLIER_MIN, RUNS_MIN, verdict},
-    sentences, summarize, verdict_text_of_whole_run,
-};
 pub use plot::plots;
 pub use published::echo_csv;
 pub use samples::samples_csv;

@@ -91,7 +91,7 @@ pub(crate) fn once(what: &str, file: &Path) -> Result<()> {
     let text = match what {
         "judge" => {
             begun = Instant::now();
-            let judged = perfrun_report::judged(&results.plan, &results.trials, &results.environment.nodes);
+            let judged = perfrun_judge::judged(&results.plan, &results.trials, &results.environment.nodes);
             serde_json::to_string(&judged)?
         }
         "html" => perfrun_report::html(&results.reported_run()),

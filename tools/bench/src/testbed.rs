@@ -177,7 +177,7 @@ pub(crate) async fn pair(
 
 /// The median of some values.
 pub(crate) fn median(values: &[f64]) -> f64 {
-    perfrun_report::Statistics::of(values.iter().copied()).map_or(f64::NAN, |statistics| statistics.median)
+    perfrun_judge::Statistics::of(values.iter().copied()).map_or(f64::NAN, |statistics| statistics.median)
 }
 
 /// One in a hundred may be larger. NaN if there are none.

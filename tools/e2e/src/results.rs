@@ -92,7 +92,7 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
         "trials outside the plan, or out of order: {:?}",
         attempts.keys()
     );
-    let summary = perfrun_report::summarize(&plan, &results.trials);
+    let summary = perfrun_judge::summarize(&plan, &results.trials);
     let rows = results.summary.iter().zip(&summary);
     // JSON may change the last digit of a number.
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();

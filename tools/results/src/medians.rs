@@ -3,7 +3,7 @@
 //! The part `Median UPLOAD, DOWNLOAD by BUILD, CPUS` has a row for each combination of BUILD and CPUS, and a
 //! column for each of UPLOAD and DOWNLOAD. All four are fields of measurements.
 
-use perfrun_report::Statistics;
+use perfrun_judge::Statistics;
 use serde_json::{Map, Value};
 
 /// How parts are written.

@@ -15,8 +15,8 @@ use flate2::{Compression, write::GzEncoder};
 use perfrun_api::results::Results;
 use perfrun_cli::results_folder;
 use perfrun_contract::{metric::Metric, summary::SummaryRow};
+use perfrun_judge::runs::Basis;
 use perfrun_report::{
-    Basis,
     differences::{differences, differences_table},
     runs::{ComparedRuns, RunsComparison},
 };

@@ -17,7 +17,7 @@ use perfrun_contract::{
     record::{Flag, TrialFailure, TrialRecord},
     run::{Environment, Isolation, RunState},
 };
-use perfrun_report::{judged, summarize};
+use perfrun_judge::{judged, summarize};
 
 use self::measured::{measured, noise};
 use crate::records::{completed, info};

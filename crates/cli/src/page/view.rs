@@ -8,7 +8,7 @@ use perfrun_contract::{
     tally::{Conclusion, Tally},
     units,
 };
-use perfrun_report::Statistics;
+use perfrun_judge::Statistics;
 use serde::Serialize;
 
 /// Points of the curve of the current rate: a few minutes.

@@ -68,7 +68,7 @@ pub fn read_within(path: &Path, memory: &MemoryBudget) -> Result<Results, Error>
         });
     }
     // Statistics of an earlier version are not what reports of this one say they are.
-    results.summary = perfrun_report::summarize(&results.plan, &results.trials);
+    results.summary = perfrun_judge::summarize(&results.plan, &results.trials);
     Ok(results)
 }
 

@@ -252,7 +252,7 @@ impl ResultsFolder {
         results.judged = judged(results);
         results.conclusion = Some(results.tally().conclusion(state, reason, message.as_deref()));
         (results.state, results.reason, results.ended) = (state, message, Timestamp::now());
-        results.summary = perfrun_report::summarize(&results.plan, &results.trials);
+        results.summary = perfrun_judge::summarize(&results.plan, &results.trials);
         self.ballast = None;
         if let Err(error) = self.write_results(&self.results) {
             let brief = Results {

@@ -290,7 +290,7 @@ impl Current {
                 not_needed: self.view.trials.not_needed,
                 ..Tally::of(&self.plan, &self.records).counts()
             },
-            summary: perfrun_report::summarize(&self.plan, &self.records),
+            summary: perfrun_judge::summarize(&self.plan, &self.records),
             ..self.view.clone()
         }
     }

@@ -15,7 +15,7 @@ use perfrun_contract::{
     record::TrialRecord,
     run::{Environment, Isolation, RunState},
 };
-use perfrun_report::{judged, summarize};
+use perfrun_judge::{judged, summarize};
 use perfrun_test_kit::records::{completed, failed, info};
 use serde_json::{Value, json};
 

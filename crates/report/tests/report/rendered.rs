@@ -14,7 +14,7 @@ use perfrun_contract::{
     role::Role,
     tally::EndReason,
 };
-use perfrun_judge::needs;
+use perfrun_judge::{judged, needs, summarize};
 use perfrun_link::{
     ActiveBackend, Impairment, Scheduling,
     impairment::Mode,
@@ -22,8 +22,7 @@ use perfrun_link::{
     state::{Lateness, Worker},
 };
 use perfrun_report::{
-    TerminalOptions, echo_csv, html, judged, markdown, samples_csv, select_cells, summarize, summary_csv,
-    terminal,
+    TerminalOptions, echo_csv, html, markdown, samples_csv, select_cells, summary_csv, terminal,
 };
 
 use perfrun_test_kit::results::{ResultsBuilder, run};

@@ -2,7 +2,8 @@
 
 use perfrun_api::results::Results;
 use perfrun_contract::{compare::Verdict, metric::Metric, node::Reason, run::RunState};
-use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv};
+use perfrun_judge::summarize;
+use perfrun_report::{html, markdown, plots, samples_csv, summary_csv};
 
 use perfrun_test_kit::results::run;
 

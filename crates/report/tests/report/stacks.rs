@@ -2,7 +2,8 @@
 
 use perfrun_api::results::Results;
 use perfrun_contract::{matrix::Stack, metric::Metric};
-use perfrun_report::{judged, markdown};
+use perfrun_judge::judged;
+use perfrun_report::markdown;
 use perfrun_test_kit::results::run;
 
 use crate::rendered::{COMPARED, shown};
