@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of a test fail the test")]
 
+mod clocks;
 mod imports;
 
 use std::{
