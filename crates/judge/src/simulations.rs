@@ -4,7 +4,7 @@
 use std::array;
 
 use perfrun_contract::{
-    compare::{ALPHA, Finding, Verdict},
+    compare::{ALPHA, Finding, TOLERANCE, Verdict},
     metric::Metric,
 };
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
@@ -17,7 +17,6 @@ use crate::{
 };
 
 const CELLS: usize = 8;
-const TOLERANCE: f64 = 0.05;
 
 /// What moves the logarithm of a value from trial to trial.
 #[derive(Clone, Copy, Debug)]
