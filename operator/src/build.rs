@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, api::ObjectMeta};
 use perfrun_api::{
-    cluster::{MANAGED_BY_LABEL, MANAGER, RUN_LABEL},
+    cluster::{MANAGED_BY_LABEL, MANAGER, NAME_LABEL, RUN_LABEL},
     planning::NODES_MAX,
     pod::{CONTROL_PORT, METRICS_PORT},
     spec::{PerfRun, PerfRunSpec},
@@ -108,7 +108,7 @@ impl RunIdentity {
 
     fn labels(&self) -> BTreeMap<String, String> {
         BTreeMap::from([
-            ("app.kubernetes.io/name".to_owned(), "perfrun-node".to_owned()),
+            (NAME_LABEL.to_owned(), "perfrun-node".to_owned()),
             (MANAGED_BY_LABEL.to_owned(), MANAGER.to_owned()),
             (RUN_LABEL.to_owned(), self.name.clone()),
         ])

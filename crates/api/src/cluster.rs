@@ -50,6 +50,8 @@ pub const INCARNATION_LABEL: &str = "perfrun.io/incarnation";
 /// Label of the pods of a pair of cells, which are a node of a candidate, the node of its baseline and that
 /// of its control: the name of the baseline's node.
 pub const CELL_PAIR_LABEL: &str = "perfrun.io/cell-pair";
+/// Label of an object: the program that it belongs to.
+pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 /// Label of the creator of an object: [`MANAGER`].
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Field manager of the operator, and the value of [`MANAGED_BY_LABEL`].

@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use perfrun_api::{
-    cluster::RUN_LABEL,
+    cluster::{NAME_LABEL, RUN_LABEL},
     pod::{CONTROL_PORT, METRICS_PORT, object},
 };
 use serde_json::json;
@@ -13,7 +13,7 @@ use super::{LINK_METRICS_PORT, LINK_PORT, RunIdentity};
 use crate::names;
 
 /// The label of operators' pods.
-const OPERATOR: (&str, &str) = ("app.kubernetes.io/name", "perfrun-operator");
+const OPERATOR: (&str, &str) = (NAME_LABEL, "perfrun-operator");
 /// Each pair of ports is one range of the policy.
 const _: () = assert!(LINK_PORT == CONTROL_PORT + 1 && METRICS_PORT == LINK_METRICS_PORT + 1);
 /// The label that every namespace has: its name.

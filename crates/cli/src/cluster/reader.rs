@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use perfrun_api::{
-    cluster::{MANAGED_BY_LABEL, Part, PartKind, TRIALS_KEY, Unreadable},
+    cluster::{MANAGED_BY_LABEL, NAME_LABEL, Part, PartKind, TRIALS_KEY, Unreadable},
     memory_budget::MemoryBudget,
     pod::{
         PodState, state,
@@ -85,10 +85,7 @@ impl Reader<'_> {
         let (run, namespace) = (self.run.name_any(), self.run.namespace().unwrap_or_default());
         let uid = self.run.uid().unwrap_or_default();
         let url = self.store.url(&namespace, &run, &uid);
-        let labels = [
-            ("app.kubernetes.io/name", "perfrun-results"),
-            (MANAGED_BY_LABEL, FIELD_MANAGER),
-        ];
+        let labels = [(NAME_LABEL, "perfrun-results"), (MANAGED_BY_LABEL, FIELD_MANAGER)];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
         Pod {
             metadata: ObjectMeta {

@@ -6,7 +6,7 @@ use k8s_openapi::{
 };
 use kube::{ResourceExt, api::ObjectMeta};
 use perfrun_api::{
-    cluster::{MANAGED_BY_LABEL, NODE_LABEL, RUN_LABEL, condition::Reason},
+    cluster::{MANAGED_BY_LABEL, NAME_LABEL, NODE_LABEL, RUN_LABEL, condition::Reason},
     pod::{
         CONTROL_PORT, METRICS_PORT, PodState, TOKEN_KEY, UNPUBLISHED_ADVICE, environment, node_container,
         node_state, pod_spec, state,
@@ -66,7 +66,7 @@ pub(super) fn pod(
 
 fn metadata(suite: &str, name: String) -> ObjectMeta {
     let labels = [
-        ("app.kubernetes.io/name", "perfrun-node"),
+        (NAME_LABEL, "perfrun-node"),
         (MANAGED_BY_LABEL, FIELD_MANAGER),
         (RUN_LABEL, suite),
     ];
