@@ -79,7 +79,8 @@ impl Replaces {
     }
 }
 
-/// What is expected of a metric. Set one of `maxRegression`, `min`, `max` and `minShareOfRaw`.
+/// What is expected of a metric. Set one of `maxRegression`, `min`, `max` and `minShareOfRaw`. The last three
+/// need at least six iterations that count.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = one_bound())]

@@ -14,7 +14,7 @@ use crate::{
     documents::{self, label},
     executable,
     output::write_to_stdout,
-    words::{counted, distinct, few_pairs, least_time_if_known, skipped, trials},
+    words::{counted, distinct, least_time_if_known, skipped, too_few_iterations, trials},
 };
 
 /// Prints the plan of every document in a file.
@@ -71,7 +71,11 @@ fn text(name: &str, plan: &Plan, programs: &[NodeArg], is_all: bool) -> String {
     }
     lines.extend(compared(plan));
     lines.push(format!("  {}", least_time_if_known(plan)));
-    lines.extend(few_pairs(plan).map(|note| format!("  {note}")));
+    lines.extend(
+        too_few_iterations(plan)
+            .into_iter()
+            .map(|note| format!("  {note}")),
+    );
     lines.extend(cells(plan, is_all));
     if let [first @ .., last] = &plan.judging.interim_checks[..]
         && !first.is_empty()

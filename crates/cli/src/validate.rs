@@ -10,7 +10,7 @@ use crate::{
     args,
     documents::{self, label},
     output::{write_line_to_stderr, write_to_stdout},
-    words::{counted, few_pairs, least_time_if_known},
+    words::{counted, least_time_if_known, too_few_iterations},
 };
 
 /// Checks all files, and those of all folders, and prints the problems of each. Returns the exit status.
@@ -60,7 +60,9 @@ fn valid(file: &Path) -> anyhow::Result<Vec<Vec<String>>> {
             Timetable::new(schedule).with_context(context)?;
         }
         let plan = plan(spec).with_context(context)?;
-        let facts = [least_time_if_known(&plan)].into_iter().chain(few_pairs(&plan));
+        let facts = [least_time_if_known(&plan)]
+            .into_iter()
+            .chain(too_few_iterations(&plan));
         Ok(facts.map(|fact| format!("  {name} {fact}")).collect())
     };
     documents::read_any(file)?.iter().map(known).collect()

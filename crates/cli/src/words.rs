@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_contract::{compare::PAIRS_MIN, plan::Plan};
+use perfrun_contract::{
+    compare::{ALPHA, PAIRS_MIN, interval_min},
+    plan::Plan,
+};
 
 /// A number and a noun in singular or plural.
 pub(crate) fn counted(count: usize, what: &str) -> String {
@@ -74,16 +77,27 @@ pub(crate) fn least_time_if_known(plan: &Plan) -> String {
     least_time(plan).unwrap_or_else(|| "has a duration that is not known before the run".to_owned())
 }
 
-/// Why comparisons of a plan cannot have a finding, and what to change. `None` if they can.
-pub(crate) fn few_pairs(plan: &Plan) -> Option<String> {
+/// Why nothing can be found of what a plan compares, or expects of single cells, and what to change.
+pub(crate) fn too_few_iterations(plan: &Plan) -> Vec<String> {
     let measured = plan.trials.iter().filter(|trial| !trial.warmup);
-    let iterations = measured.map(|trial| trial.iteration + 1).max()?;
-    (!plan.judging.cell_pairs.is_empty() && iterations < PAIRS_MIN).then(|| {
+    let Some(iterations) = measured.map(|trial| trial.iteration + 1).max() else {
+        return vec![];
+    };
+    let judging = &plan.judging;
+    let least = interval_min(ALPHA * judging.share_of_check(iterations));
+    let has_bounds = judging.expect.iter().any(|one| one.bound.is_of_one_cell());
+    let note = |what: &str, takes: &str, least: u32| {
         format!(
-            "note: nothing will be found better or worse: that takes {PAIRS_MIN} iterations or more, and this run has \
-             {iterations}; increase `iterations`"
+            "note: {what}: {takes} {least} iterations or more, and this run has {iterations}; increase `iterations`"
         )
-    })
+    };
+    let of_comparisons = (!judging.cell_pairs.is_empty() && iterations < PAIRS_MIN)
+        .then(|| note("nothing will be found better or worse", "that takes", PAIRS_MIN));
+    let of_bounds = (has_bounds && iterations < least).then(|| {
+        let what = "`min`, `max` and `minShareOfRaw` will be inconclusive";
+        note(what, "a verdict takes", least)
+    });
+    of_comparisons.into_iter().chain(of_bounds).collect()
 }
 
 /// Cells that are not measured, by the reason.

@@ -32,6 +32,13 @@ pub const TOLERANCE: f64 = 0.05;
 /// With fewer pairs than this, the finding is [`Finding::NotComparable`].
 pub const PAIRS_MIN: u32 = 10;
 
+/// With fewer values than this, neither a median nor the location of differences has an interval that misses
+/// with a probability of at most `alpha`. The widest interval of n values, from the smallest to the largest,
+/// misses with a probability of 2 ÷ 2ⁿ.
+pub fn interval_min(alpha: f64) -> u32 {
+    (1.0 - alpha.log2()).ceil() as u32
+}
+
 /// What a run compares, and what is expected of it.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -57,6 +64,16 @@ impl Judging {
     /// Whether nothing is compared, and nothing is expected.
     pub fn is_empty(&self) -> bool {
         self.cell_pairs.is_empty() && self.expect.is_empty()
+    }
+
+    /// The share of [`ALPHA`] that a check after this number of iterations may use: all of it, if the only
+    /// check is at the end.
+    pub fn share_of_check(&self, iterations: u32) -> f64 {
+        if self.interim_checks.is_empty() {
+            return 1.0;
+        }
+        let sum: f64 = self.interim_checks.iter().copied().map(f64::from).sum();
+        f64::from(iterations) / sum
     }
 }
 
@@ -115,6 +132,16 @@ pub enum Bound {
     Max(f64),
     /// The value is at least this share of the raw reference's in the same iteration.
     MinShareOfRaw(f64),
+}
+
+impl Bound {
+    /// Whether it is about the values of one cell, of which the interval decides.
+    pub fn is_of_one_cell(self) -> bool {
+        match self {
+            Self::Min(_) | Self::Max(_) | Self::MinShareOfRaw(_) => true,
+            Self::MaxRegression(_) => false,
+        }
+    }
 }
 
 /// What was found in a run.

@@ -20,19 +20,18 @@ pub(crate) struct Check {
 impl Check {
     /// The checks of a plan, the final one last.
     pub(crate) fn of(plan: &Plan) -> Vec<Self> {
-        let interim_checks = &plan.judging.interim_checks;
-        if interim_checks.is_empty() {
+        let judging = &plan.judging;
+        if judging.interim_checks.is_empty() {
             return vec![Self {
                 iterations: u32::MAX,
                 share: 1.0,
             }];
         }
-        let sum: f64 = interim_checks.iter().copied().map(f64::from).sum();
         let check = |iterations: &u32| Self {
             iterations: *iterations,
-            share: f64::from(*iterations) / sum,
+            share: judging.share_of_check(*iterations),
         };
-        interim_checks.iter().map(check).collect()
+        judging.interim_checks.iter().map(check).collect()
     }
 
     /// Whether its iterations are enough for the control of a pair of cells with this number of metrics to

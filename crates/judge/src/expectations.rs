@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, CellPair, Finding, PAIRS_MIN, Verdict},
+    compare::{ALPHA, Bound, CellPair, Finding, Verdict, interval_min},
     metric::Metric,
     plan::Plan,
     record::TrialRecord,
@@ -250,9 +250,10 @@ impl CellValues<'_> {
         Evaluation {
             verdict: compare_with_limit(interval, limit, sign),
             evidence: format!(
-                "{}, where {allowed} {} is expected",
+                "{}, where {allowed} {} is expected{}",
                 counted.described(&found, "trial"),
                 units::text(self.metric.unit(), limit),
+                self.needed(counted.values.len(), "trials"),
             ),
         }
     }
@@ -272,15 +273,24 @@ impl CellValues<'_> {
         let counted = Counted::of(trials.map(difference));
         let location = Location::of(&counted.values, ALPHA * self.check.share);
         let interval = location.and_then(|location| location.interval);
-        let interval = interval.filter(|_| counted.values.len() >= PAIRS_MIN as usize);
         let share = text::share(location.map(|location| location.estimate), interval);
         Evaluation {
             verdict: compare_with_limit(interval, least.ln(), 1.0),
             evidence: format!(
-                "{}, where at least {} of raw is expected",
+                "{}, where at least {} of raw is expected{}",
                 counted.described(&format!("{share} of raw"), "iteration"),
                 units::percent(least),
+                self.needed(counted.values.len(), "iterations"),
             ),
+        }
+    }
+
+    /// How many things must count for a verdict, if only this number do. Without any, the evidence says why.
+    fn needed(&self, count: usize, things: &str) -> String {
+        let least = interval_min(ALPHA * self.check.share);
+        match (1..least as usize).contains(&count) {
+            true => format!("; a verdict needs {least} {things} that count"),
+            false => String::new(),
         }
     }
 }

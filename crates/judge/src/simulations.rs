@@ -253,6 +253,28 @@ fn intervals_cover_the_true_difference_as_often_as_their_confidence() {
 }
 
 #[test]
+fn intervals_of_few_iterations_cover_the_true_difference_as_often_as_their_confidence() {
+    let truth = 0.3_f64.ln();
+    for (model, noise) in MODELS.into_iter().enumerate() {
+        // That of six misses with a probability of 2 ÷ 2⁶ only.
+        for iterations in 6..10 {
+            let mut covered = 0;
+            for seed in 0..500 {
+                for cell in Machine::new(seed, noise).differences(iterations, [truth; CELLS]) {
+                    let (low, high) = Location::of(&cell, ALPHA).unwrap().interval.unwrap();
+                    covered += usize::from(low <= truth && truth <= high);
+                }
+            }
+            let covered = covered as f64 / (500 * CELLS) as f64;
+            assert!(
+                (0.94..=0.98).contains(&covered),
+                "model {model}, {iterations} iterations: {covered}"
+            );
+        }
+    }
+}
+
+#[test]
 fn intervals_of_all_interim_checks_cover_the_true_difference_together() {
     let truth = 0.95_f64.ln();
     for (model, noise) in MODELS.into_iter().enumerate() {

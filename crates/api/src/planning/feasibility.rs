@@ -6,10 +6,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use perfrun_contract::{
+    compare::{Bound, Expectation},
     limits::DIAL_TIMEOUT,
+    matrix::Stack,
     metric::{Better, Metric},
     plan::{Cell, Plan},
-    support::dial_round_trips,
+    support::{dial_round_trips, why_pair_unsupported},
 };
 use perfrun_link::{Impairment, Loss, Ratio};
 
@@ -28,7 +30,9 @@ pub fn check(spec: &PerfRunSpec, plan: &Plan) -> Result<(), Error> {
         check_time(plan, cell, spec.timeouts.trial.into())?;
     }
     for (index, expectation) in plan.judging.expect.iter().enumerate() {
-        check_metric(plan, expectation.metric).map_err(|problem| Error::Expectation { index, problem })?;
+        check_metric(plan, expectation.metric)
+            .and_then(|()| check_raw_reference(spec, plan, expectation))
+            .map_err(|problem| Error::Expectation { index, problem })?;
     }
     let (limit, least) = (spec.timeouts.run.into(), plan.least_time());
     if least.time > limit {
@@ -59,6 +63,38 @@ fn check_metric(plan: &Plan, metric: Metric) -> Result<(), String> {
         load.workload(),
         Vec::from_iter(judged.map(|metric| metric.to_string())).join(", ")
     ))
+}
+
+/// Refuses a share of raw that is expected of cells of which none has a raw reference.
+fn check_raw_reference(spec: &PerfRunSpec, plan: &Plan, expectation: &Expectation) -> Result<(), String> {
+    let cells = || expectation.cells.iter().filter_map(|cell| plan.cells.get(*cell));
+    let Bound::MinShareOfRaw(_) = expectation.bound else {
+        return Ok(());
+    };
+    match cells().next() {
+        Some(first) if !cells().any(|cell| plan.raw_of(cell).is_some()) => Err(format!(
+            "no cell that it is about has a raw reference: {}",
+            why_without_raw(spec, first)
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Why a cell has no raw reference, and what to change.
+fn why_without_raw(spec: &PerfRunSpec, cell: &Cell) -> String {
+    if cell.is_raw() {
+        "raw is not compared with itself; name cells of other stacks by where, or use min or max".to_owned()
+    } else if let Some(reason) =
+        why_pair_unsupported(Stack::Raw, Stack::Raw, cell.transport.raw(), &cell.parameters)
+    {
+        format!("{reason}; use min, max or maxRegression")
+    } else if !spec.matrix.raw_reference {
+        "matrix.rawReference is false; set it to true, or use min, max or maxRegression".to_owned()
+    } else {
+        "raw has the default congestion control, and settings choose another; name cells without such settings by \
+         where, or use min, max or maxRegression"
+            .to_owned()
+    }
 }
 
 fn delivers_nothing(impairment: &Impairment) -> bool {

@@ -436,6 +436,58 @@ fn an_expectation_that_cannot_be_judged_is_refused() {
 }
 
 #[test]
+fn a_share_of_raw_of_cells_without_a_raw_reference_is_refused() {
+    const UPLOAD: &str = "bandwidth: {sizes: [1Mi], directions: [upload]}";
+    const OTHERS: &str = "use min, max or maxRegression";
+    let document = |workload: &str, metric: &str, cells: &str, matrix: &str| {
+        spec(&format!(
+            "workload: {{{workload}}}\nexpect: [{{metric: {metric}, minShareOfRaw: 30%{cells}}}]\n\
+             matrix: {{clients: [libp2p], servers: [libp2p], {matrix}"
+        ))
+    };
+    let refused = |document: PerfRunSpec| {
+        assert!(planning::draft(&document).is_ok(), "the run may have begun");
+        let refused = planning::plan(&document).unwrap_err().to_string();
+        let reason = refused
+            .strip_prefix("expect[0] cannot be judged: no cell that it is about has a raw reference: ");
+        reason.map(str::to_owned).ok_or(refused).unwrap()
+    };
+    let of_uploads = |cells: &str, matrix: &str| document(UPLOAD, "uploadGoodput", cells, matrix);
+    assert_eq!(
+        refused(of_uploads("", "transports: [tcp], rawReference: false}")),
+        format!("matrix.rawReference is false; set it to true, or {OTHERS}")
+    );
+    assert_eq!(
+        refused(of_uploads("", "transports: [memory]}")),
+        format!("raw has no transport in memory: without a link there is nothing to compare with; {OTHERS}")
+    );
+    assert_eq!(
+        refused(document(
+            "substreams: {counts: [1]}",
+            "opensPerSecond",
+            "",
+            "transports: [tcp]}"
+        )),
+        format!("raw opens streams without a round trip, so its opens cannot be compared; {OTHERS}")
+    );
+    assert_eq!(
+        refused(of_uploads(", where: {client: raw}", "transports: [tcp]}")),
+        "raw is not compared with itself; name cells of other stacks by where, or use min or max"
+    );
+    let tuned = "transports: [tcp], include: [{client: tuned, server: tuned, transport: tcp}]}\n\
+                 stacks: [{name: tuned, stack: libp2p, settings: {tcpCongestion: reno}}]";
+    assert_eq!(
+        refused(of_uploads(", where: {client: tuned}", tuned)),
+        format!(
+            "raw has the default congestion control, and settings choose another; name cells without such settings by \
+             where, or {OTHERS}"
+        )
+    );
+    let one_of_two = of_uploads("", "transports: [tcp, memory]}");
+    assert!(planning::plan(&one_of_two).is_ok());
+}
+
+#[test]
 fn a_metric_of_which_no_value_is_better_is_refused() {
     let document = fixtures::text(&text("expect: [{metric: clientCpuCores, maxRegression: 10%}]"));
     let refused = document::parse(&document).unwrap_err().to_string();

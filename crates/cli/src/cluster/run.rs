@@ -27,7 +27,7 @@ use crate::{
     printing,
     results_folder::{self, ResultsFolder},
     signals::cancel_on_signal,
-    words::{counted, few_pairs, least_time, skipped, trials},
+    words::{counted, least_time, skipped, too_few_iterations, trials},
 };
 
 /// Runs every document of a file on a cluster. Returns the exit status.
@@ -116,7 +116,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         counted(nodes.len(), "node"),
         cluster.namespace(),
     ));
-    let advance = least_time(&plan).into_iter().chain(few_pairs(&plan));
+    let advance = least_time(&plan).into_iter().chain(too_few_iterations(&plan));
     advance
         .chain(skipped(&plan, false))
         .for_each(write_line_to_stderr);

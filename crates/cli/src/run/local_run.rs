@@ -17,7 +17,7 @@ use crate::{
     profile::CallGraph,
     results_folder::ResultsFolder,
     ui::Ui,
-    words::{counted, few_pairs, least_time, skipped, trials},
+    words::{counted, least_time, skipped, too_few_iterations, trials},
 };
 
 /// A run and everything that it needs.
@@ -88,7 +88,7 @@ impl LocalRun<'_> {
         for line in resumed
             .into_iter()
             .chain(least)
-            .chain(few_pairs(plan))
+            .chain(too_few_iterations(plan))
             .chain(skipped(plan, false))
         {
             ui.print_unless_quiet(&line);

@@ -168,6 +168,33 @@ fn too_few_iterations_for_a_finding_are_mentioned_in_advance() {
 }
 
 #[test]
+fn too_few_iterations_for_an_expectation_are_mentioned_in_advance() {
+    let scratch = Scratch::new();
+    for iterations in [5, 6] {
+        let document = document::run("few")
+            .with("workload", json!({"bandwidth": {"sizes": ["1Mi"]}}))
+            .with(
+                "matrix",
+                json!({"clients": ["libp2p"], "servers": ["libp2p"], "transports": ["tcp"]}),
+            )
+            .with("iterations", json!(iterations))
+            .with(
+                "expect",
+                json!([{"metric": "uploadGoodput", "minShareOfRaw": "1%"}]),
+            );
+        scratch.write("few.yaml", &document.text());
+        for command in ["plan", "validate"] {
+            let ended = scratch.call(&[command, "few.yaml"]).expect(0);
+            let is_mentioned = ended.stdout.contains(
+                "`min`, `max` and `minShareOfRaw` will be inconclusive: a verdict takes 6 iterations or more, and this \
+                 run has 5; increase `iterations`",
+            );
+            assert_eq!(is_mentioned, iterations < 6, "{ended}");
+        }
+    }
+}
+
+#[test]
 fn a_pair_of_cells_settled_at_an_interim_check_is_measured_no_longer() {
     for mode in Mode::available() {
         let scratch = Scratch::new();

@@ -330,10 +330,16 @@ fn bounds_of_values_hold_if_the_interval_of_the_median_lies_within() {
             plan: run.plan,
             records: run.records[..10].to_vec(),
         };
+        let judged = run.judge();
         assert_eq!(
-            run.judge().verdict,
+            judged.verdict,
             Some(Verdict::Inconclusive),
             "five trials have no interval"
+        );
+        let evidence = &judged.expectations[0].evidence;
+        assert!(
+            evidence.ends_with(" is expected; a verdict needs 6 trials that count"),
+            "{evidence}"
         );
     }
     let mut run = Run::new(&[1.0], 20);
@@ -346,12 +352,12 @@ fn bounds_of_values_hold_if_the_interval_of_the_median_lies_within() {
     assert_eq!(run.judge().verdict, Some(Verdict::Fail), "most trials failed");
 }
 
-#[test]
-fn shares_of_raw_are_taken_in_each_iteration() {
+/// A run of a stack, cell 1, that has about half of the goodput of raw, cell 0.
+fn beside_raw(iterations: u32) -> Run {
     let mut run = Run::new(&[1.0], 0);
     run.plan.judging.cell_pairs.clear();
     run.plan.cells[0] = cell(Stack::Raw, "raw", Transport::Tcp);
-    for iteration in 0..20 {
+    for iteration in 0..iterations {
         // The machine drifts by more than the share varies.
         let machine = 1e9 * f64::from(20 + iteration);
         run.measure(&format!("c0.i{iteration}"), machine);
@@ -360,6 +366,12 @@ fn shares_of_raw_are_taken_in_each_iteration() {
             machine * (0.5 + 0.001 * f64::from(iteration % 7)),
         );
     }
+    run
+}
+
+#[test]
+fn shares_of_raw_are_taken_in_each_iteration() {
+    let mut run = beside_raw(20);
     for (share, verdict) in [
         (0.49, Verdict::Pass),
         (0.503, Verdict::Inconclusive),
@@ -381,6 +393,34 @@ fn shares_of_raw_are_taken_in_each_iteration() {
         evidence.contains(" of raw (19 iterations; not counted: 1 disturbed), where at least "),
         "{evidence}"
     );
+}
+
+#[test]
+fn a_share_of_raw_needs_as_many_iterations_as_its_interval() {
+    let outcome = |iterations: u32, interim_checks: Vec<u32>| {
+        let mut run = beside_raw(iterations);
+        run.plan.judging.interim_checks = interim_checks;
+        run.expect(vec![1], Bound::MinShareOfRaw(0.4));
+        let judged = run.judge();
+        (judged.verdict.unwrap(), judged.expectations[0].evidence.clone())
+    };
+    let needs = |least: u32| format!(" of raw is expected; a verdict needs {least} iterations that count");
+    for (iterations, interim_checks, verdict, end) in [
+        (5, vec![], Verdict::Inconclusive, needs(6)),
+        (6, vec![], Verdict::Pass, " of raw is expected".to_owned()),
+        // The last of three checks has four sevenths of the error.
+        (6, vec![6, 12, 24], Verdict::Inconclusive, needs(7)),
+        (
+            7,
+            vec![6, 12, 24],
+            Verdict::Pass,
+            " of raw is expected".to_owned(),
+        ),
+    ] {
+        let (found, evidence) = outcome(iterations, interim_checks);
+        assert_eq!(found, verdict, "{iterations}: {evidence}");
+        assert!(evidence.ends_with(&end), "{iterations}: {evidence}");
+    }
 }
 
 #[test]
@@ -419,7 +459,9 @@ fn trials_that_do_not_count_are_named_with_the_reason() {
     }
     let some = evidence(6, 1, 0, Reason::NodeLost);
     assert!(
-        some.ends_with(&format!(" (5 trials; not counted: 1 disturbed){expected}")),
+        some.ends_with(&format!(
+            " (5 trials; not counted: 1 disturbed){expected}; a verdict needs 6 trials that count"
+        )),
         "{some}"
     );
 }
