@@ -117,7 +117,13 @@ pub(crate) fn sentence(text: &str) -> String {
         .next()
         .map(|first| first.to_uppercase().to_string())
         .unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
+    ended(&format!("{first}{}", letters.as_str()))
+}
+
+/// A text with a full stop, unless it ends with a mark of its own: messages may be questions.
+pub(crate) fn ended(text: &str) -> String {
+    let mark = if text.ends_with(['.', '?', '!']) { "" } else { "." };
+    format!("{text}{mark}")
 }
 
 impl Table {
@@ -225,5 +231,17 @@ mod tests {
     fn captions_become_sentences() {
         assert_eq!(sentence("µs of it"), "Μs of it.");
         assert_eq!(sentence(""), ".");
+        assert_eq!(sentence("is it so?"), "Is it so?");
+    }
+
+    #[test]
+    fn texts_end_with_one_mark() {
+        for (text, expected) in [
+            ("no reply", "no reply."),
+            ("no reply: is it running?", "no reply: is it running?"),
+            ("it ended.", "it ended."),
+        ] {
+            assert_eq!(ended(text), expected);
+        }
     }
 }

@@ -216,18 +216,24 @@ fn warnings(index: &ResultsIndex<'_>) -> Vec<String> {
     } = &results.conclusion;
     match phase {
         Phase::Succeeded => {}
-        Phase::Running => warnings.push(format!("The run is in progress: {message}.")),
+        Phase::Running => {
+            warnings.push(table::ended(&format!("The run is in progress: {message}")));
+        }
         Phase::Cancelled => {
             let kept = match results.tally.counts().completed {
                 0 => "",
                 _ => " Their results are kept.",
             };
-            warnings.push(format!("Cancelled: {message}.{kept}"));
+            warnings.push(table::ended(&format!("Cancelled: {message}")) + kept);
         }
         _ => warnings.push(
-            format!("{reason}: {message}. {}", reason.meaning())
-                .trim_end()
-                .to_owned(),
+            format!(
+                "{} {}",
+                table::ended(&format!("{reason}: {message}")),
+                reason.meaning()
+            )
+            .trim_end()
+            .to_owned(),
         ),
     }
     let is_debug = results
