@@ -9,7 +9,10 @@ use perfrun_contract::{
 use quinn::congestion::{
     Bbr, BbrConfig, Controller, ControllerFactory, Cubic, CubicConfig, NewReno, NewRenoConfig,
 };
-use rustix::net::{AddressFamily, SocketType, socket, sockopt};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketType, socket, sockopt},
+};
 
 use super::{Error, HostConfig, UsedCongestion};
 
@@ -18,7 +21,7 @@ use super::{Error, HostConfig, UsedCongestion};
 pub(super) fn prepare(stack: Stack, config: &HostConfig) -> Result<(), Error> {
     if config.transport.is_tcp() {
         if let Some(wanted) = &config.settings.tcp_congestion {
-            check(stack, wanted)?;
+            check(wanted)?;
         }
         if why_setting_unsupported(stack, Setting::TcpCongestion).is_some() {
             // Its sockets have the default of the kernel.
@@ -37,7 +40,7 @@ pub(super) fn prepare(stack: Stack, config: &HostConfig) -> Result<(), Error> {
     Ok(())
 }
 
-fn check(stack: Stack, wanted: &TcpCongestion) -> Result<(), Error> {
+fn check(wanted: &TcpCongestion) -> Result<(), Error> {
     let set = socket(AddressFamily::INET, SocketType::STREAM, None)
         .and_then(|socket| sockopt::set_tcp_congestion(&socket, &wanted.0));
     set.map_err(|error| {
@@ -45,13 +48,23 @@ fn check(stack: Stack, wanted: &TcpCongestion) -> Result<(), Error> {
             let list = fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{kind}_congestion_control"));
             list.map_or_else(|_| "unknown".to_owned(), |names| names.trim().replace(' ', ", "))
         };
-        let what = format!(
-            "tcpCongestion {wanted} ({error}): the kernel has {}, of which a node without CAP_NET_ADMIN may use {}",
-            names("available"),
-            names("allowed")
-        );
-        Error::unsupported(stack, what)
+        Error::Unsupported(refusal(wanted, error, &names("available"), &names("allowed")))
     })
+}
+
+/// Why the kernel refuses a congestion control, and what to change. It has some, and allows some of these.
+fn refusal(wanted: &TcpCongestion, error: Errno, available: &str, allowed: &str) -> String {
+    match error {
+        Errno::NOENT => format!(
+            "this kernel does not have tcpCongestion {wanted}; it has {available}: name one of these, or load the \
+             module with `modprobe tcp_{wanted}`"
+        ),
+        Errno::PERM => format!(
+            "a node without CAP_NET_ADMIN may not use tcpCongestion {wanted} here, but {allowed}: name one of these, or \
+             add it to net.ipv4.tcp_allowed_congestion_control"
+        ),
+        error => format!("failed to set tcpCongestion {wanted}: {error}; the kernel has {available}"),
+    }
 }
 
 fn note(used: &UsedCongestion, name: &str) {
@@ -112,5 +125,31 @@ fn name(controller: Box<dyn Controller>) -> Option<QuicCongestion> {
         Some(QuicCongestion::NewReno)
     } else {
         controller.is::<Bbr>().then_some(QuicCongestion::Bbr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_congestion_control_that_the_kernel_refuses_is_named_with_what_to_do() {
+        let why = |error| refusal(&TcpCongestion("foo".to_owned()), error, "reno, foo", "reno");
+        assert_eq!(
+            why(Errno::NOENT),
+            "this kernel does not have tcpCongestion foo; it has reno, foo: name one of these, or load the module with \
+             `modprobe tcp_foo`"
+        );
+        assert_eq!(
+            why(Errno::PERM),
+            "a node without CAP_NET_ADMIN may not use tcpCongestion foo here, but reno: name one of these, or add it to \
+             net.ipv4.tcp_allowed_congestion_control"
+        );
+        assert!(why(Errno::INVAL).starts_with("failed to set tcpCongestion foo: "));
+        // No kernel has it.
+        let refused = check(&TcpCongestion("perfrun-none".to_owned()))
+            .unwrap_err()
+            .to_string();
+        assert!(refused.ends_with("`modprobe tcp_perfrun-none`"), "{refused}");
     }
 }
