@@ -188,7 +188,10 @@ impl SchemaViolations {
                 } else {
                     format!("{path}.{name}")
                 },
-                "is missing",
+                match advice(name, property(schema, name).unwrap_or(&Value::Null)) {
+                    Some(advice) => format!("is missing: {advice}"),
+                    None => "is missing".to_owned(),
+                },
             );
         }
     }
@@ -262,6 +265,10 @@ fn unexpected(schema: &Value, expected: &Expected, value: &Value) -> String {
     let form = right(&schema["x-kubernetes-validations"][0]);
     match (expected, value) {
         (Expected::Text, Value::Bool(_) | Value::Number(_)) => match (form, names(schema)) {
+            // Quotes make a name of `no`, but no rate and no time.
+            (Some(form), _) if value.is_boolean() && !form.contains("written as") => {
+                format!("{form}; it is read as {read}: write it in quotes")
+            }
             (Some(form), _) => format!("{form}; it is {read}"),
             (None, Some(names)) => format!("must be {}, not {read}", alternatives(&names)),
             (None, None) => format!("must be a string, but is read as {read}: write it in quotes"),
@@ -273,6 +280,29 @@ fn unexpected(schema: &Value, expected: &Expected, value: &Value) -> String {
             format!("must be a whole number, but is read as {read}: write {whole}")
         }
         _ => format!("must be {expected}, not {read}"),
+    }
+}
+
+/// What to write in a field that is missing. `None` if its schema does not say it in a few words.
+fn advice(name: &str, schema: &Value) -> Option<String> {
+    let form = |schema: &Value| right(&schema["x-kubernetes-validations"][0]).map(str::to_owned);
+    let workload = match name {
+        "workload" => Some(schema),
+        "spec" => schema["properties"].get("workload"),
+        _ => None,
+    };
+    if let Some(workload) = workload {
+        let form = form(workload)?;
+        return Some(format!(
+            "{form}; `perfrun new WORKLOAD` prints a document for each of them"
+        ));
+    }
+    match (schema["type"].as_str()?, names(schema)) {
+        ("string", Some(names)) if names.len() <= SCANNED_MAX => {
+            Some(format!("must be {}", alternatives(&names)))
+        }
+        ("string", None) => form(schema),
+        _ => None,
     }
 }
 

@@ -108,7 +108,7 @@ fn is_structural(refused: &str) -> bool {
         "is out of range",
         ", not ",
         "it is the number",
-        "is read as the number",
+        "is read as",
         "must have at most",
         "must have at least",
     ]
