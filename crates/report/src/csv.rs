@@ -1,5 +1,6 @@
 //! Lines of CSV.
 
+use perfrun_contract::units::Unit;
 use serde::Serialize;
 
 /// A line, whose fields are its columns.
@@ -33,4 +34,29 @@ pub(crate) fn text(header: Option<&[&str]>, lines: impl IntoIterator<Item = impl
     }
     let bytes = writer.into_inner().expect("memory takes whatever is written");
     String::from_utf8(bytes).expect("only text was written")
+}
+
+/// A unit in a field of its own, which would be empty for a number. An empty field stands for what is not
+/// known.
+pub(crate) fn unit(unit: Unit) -> String {
+    match unit {
+        Unit::Count => unit.as_ref().to_owned(),
+        unit => unit.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_contract::metric::Metric;
+
+    use super::*;
+
+    #[test]
+    fn each_metric_has_a_unit_in_its_field() {
+        for metric in Metric::judged() {
+            assert_ne!(unit(metric.unit()), "", "{metric}");
+        }
+        assert_eq!(unit(Unit::Count), "count");
+        assert_eq!(unit(Unit::BitsPerSecond), "bit/s");
+    }
 }

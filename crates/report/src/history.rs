@@ -43,7 +43,7 @@ pub fn history_lines(run: &ReportedRun<'_>) -> String {
                 commit: commit.clone(),
                 cell: &row.cell,
                 metric: row.metric,
-                unit: row.unit.to_string(),
+                unit: csv::unit(row.unit),
                 median: row.median,
                 ci95_low: row.ci95_low,
                 ci95_high: row.ci95_high,

@@ -62,7 +62,7 @@ pub fn summary_csv(results: &ReportedRun<'_>) -> String {
             ip_family: cell.ip_family,
             load: cell.parameters.to_string(),
             metric: row.metric,
-            unit: row.unit.to_string(),
+            unit: csv::unit(row.unit),
             trials: row.count,
             median: row.median,
             ci95_low: row.ci95_low,
