@@ -382,3 +382,26 @@ pub enum Verdict {
 }
 
 newer::carry!(Verdict);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_needs_more_values_at_an_interim_check() {
+        for (checks, iterations, least) in [
+            (vec![], 10, 6),
+            (vec![20], 20, 6),
+            (vec![10, 20, 40], 10, 9),
+            (vec![10, 20, 40], 20, 8),
+            (vec![10, 20, 40], 40, 7),
+        ] {
+            let judging = Judging {
+                interim_checks: checks,
+                ..Judging::default()
+            };
+            let found = interval_min(ALPHA * judging.share_of_check(iterations));
+            assert_eq!(found, least, "{:?}, {iterations}", judging.interim_checks);
+        }
+    }
+}
