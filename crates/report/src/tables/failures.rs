@@ -9,20 +9,19 @@ use perfrun_contract::{
     role::Role,
 };
 
-use super::{ResultsIndex, key_fields};
+use super::{Notes, ResultsIndex, key_fields};
 use crate::table::{self, Kind, Table};
 
 /// A row for each reason at each side of a cell. `None` if nothing failed.
 pub(super) fn table(index: &ResultsIndex<'_>) -> Option<Table> {
-    let (mut rows, mut footnotes) = (vec![], vec![]);
+    let (mut rows, mut notes) = (vec![], Notes::default());
     for cell in &index.plan().cells {
         // A relay's own count has only refusals, which it counts by their status.
         for role in [Role::Client, Role::Server] {
             for (reason, count) in counts(index, cell, role) {
                 let mut times = table::Field::from(count.to_string());
                 if let Some(note) = note(index, cell, role, (reason, count)) {
-                    times.notes.push(footnotes.len());
-                    footnotes.push(note);
+                    times.notes.push(notes.index(note));
                 }
                 let mut row = key_fields(cell, cell.parameters.to_string());
                 row.extend([role.to_string().into(), reason.as_ref().into(), times]);
@@ -36,7 +35,7 @@ pub(super) fn table(index: &ResultsIndex<'_>) -> Option<Table> {
             "Failed operations",
             "counts over all measured trials of a cell that continued",
         )
-        .with_footnotes(footnotes)
+        .with_footnotes(notes)
         .unless_empty()
 }
 
