@@ -189,10 +189,11 @@ fn outcome(shown: ShownResults<'_>) -> String {
     let results = shown.results;
     let counts = results.tally.counts();
     let phase = results.conclusion.phase;
-    let ended = format!("{phase} · {} of {} trials", counts.completed, counts.needed());
+    let trials = format!("{} of {} trials", counts.completed, counts.needed());
     if let Some(verdict) = shown.verdict_of_whole_run {
-        return format!("{ended} of these cells · {verdict}");
+        return format!("{phase} · {trials} of these cells completed · {verdict}");
     }
+    let ended = format!("{phase} · {trials} completed");
     match results.judged.and_then(verdict_text) {
         Some(verdict) if phase == Phase::Succeeded => verdict,
         Some(verdict) => format!("{ended} · {verdict}"),

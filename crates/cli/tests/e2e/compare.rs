@@ -325,7 +325,7 @@ fn a_report_of_some_cells_has_the_verdict_of_the_whole_run() {
     assert!(report(&[]).contains(&format!("Verdict: {verdict}")));
     for output in ["table", "md", "html"] {
         let some = report(&["--where", "transport=tcp", "-o", output]);
-        let whole = format!("of 24 trials of these cells · Verdict of the whole run: {verdict}");
+        let whole = format!("of 24 trials of these cells completed · Verdict of the whole run: {verdict}");
         assert_eq!(some.matches(&whole).count(), 1, "{some}");
         assert!(!some.contains("Not as expected"), "{some}");
     }

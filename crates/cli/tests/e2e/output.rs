@@ -41,7 +41,7 @@ fn tables_go_to_standard_output_and_progress_to_standard_error() {
 
         assert!(ended.stdout.contains("Round trips"), "{ended}");
         assert!(!ended.stdout.contains("[1/3]"), "{ended}");
-        let last = format!("\n\nSucceeded · 3 of 3 trials · {shown}/report.html · exit 0\n");
+        let last = format!("\n\nSucceeded · 3 of 3 trials completed · {shown}/report.html · exit 0\n");
         assert!(ended.stdout.ends_with(&last), "{ended}");
         let all = format!(" report {shown} --all\n");
         assert!(ended.stdout.contains(&all), "{ended}");
