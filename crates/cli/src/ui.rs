@@ -7,7 +7,12 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use perfrun_conductor::Event;
-use perfrun_contract::{compare::NotNeeded, plan::Plan, record::TrialRecord, units};
+use perfrun_contract::{
+    compare::NotNeeded,
+    plan::Plan,
+    record::TrialRecord,
+    units::{self, Unit},
+};
 
 pub use self::screen::Screen;
 
@@ -142,11 +147,15 @@ impl Ui {
     }
 }
 
-/// The first of the headlines, formatted for people.
+/// The first of the headlines, formatted for people. Of a time also the metric, because a trial has several
+/// times.
 fn headline(record: &TrialRecord) -> String {
-    record
-        .headlines()
-        .first()
-        .map(|(metric, value)| format!(": {}", units::text(metric.unit(), *value)))
-        .unwrap_or_default()
+    let Some((metric, value)) = record.headlines().first().copied() else {
+        return String::new();
+    };
+    let value = units::text(metric.unit(), value);
+    match metric.unit() {
+        Unit::Seconds => format!(": {value} ({metric})"),
+        _ => format!(": {value}"),
+    }
 }

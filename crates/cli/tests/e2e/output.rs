@@ -36,6 +36,8 @@ fn tables_go_to_standard_output_and_progress_to_standard_error() {
         );
         assert!(lines[2].starts_with("[2/3] raw.raw.tcp.ping-1: "), "{ended}");
         assert!(lines[3].starts_with("[3/3] raw.raw.tcp.ping-1: "), "{ended}");
+        let labelled = lines[1..].iter().all(|line| line.ends_with(" (roundTripP50)"));
+        assert!(labelled, "a trial has several times: {ended}");
         assert_eq!(lines.len(), 4, "no log, no escape sequences: {ended}");
         assert!(!ended.stderr.contains('\u{1b}'), "{ended}");
 
