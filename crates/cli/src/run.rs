@@ -119,22 +119,23 @@ impl CommandContext<'_> {
             return Ok(INTERRUPTED);
         }
         let mut status = 0;
-        let mut left = documents.len();
-        for PlannedRun {
-            name,
-            spec,
-            plan,
-            programs,
-        } in documents
-        {
-            left -= 1;
+        let names: Vec<String> = documents.iter().map(|document| document.name.clone()).collect();
+        for (index, document) in documents.into_iter().enumerate() {
             if self.cancel.is_cancelled() {
+                self.say_unless_quiet(&not_begun(&names[index..]));
                 return Ok(INTERRUPTED);
             }
+            let PlannedRun {
+                name,
+                spec,
+                plan,
+                programs,
+            } = document;
+            let is_last = index + 1 == names.len();
             let results = &self.args.output.results;
             let isolation = recorded(self.isolation);
             let results_folder = ResultsFolder::create(results, &name, spec, plan, isolation, named.clone())?;
-            status = exit_status::worse(status, self.run(results_folder, programs, left == 0).await?);
+            status = exit_status::worse(status, self.run(results_folder, programs, is_last).await?);
         }
         Ok(status)
     }
@@ -190,7 +191,16 @@ impl CommandContext<'_> {
             .cancel
             .run_until_cancelled(load_check.end(self.args.wait_quiet, self.args.output.quiet))
             .await;
+        if checked.is_none() {
+            self.say_unless_quiet("stopped before the run began: nothing was run");
+        }
         checked.transpose().map(|checked| checked.is_some())
+    }
+
+    fn say_unless_quiet(&self, line: &str) {
+        if !self.args.output.quiet {
+            write_line_to_stderr(line);
+        }
     }
 
     async fn run(
@@ -235,6 +245,20 @@ impl PlannedRun {
             programs,
         })
     }
+}
+
+/// What to know of the runs that a stopped command has not begun.
+fn not_begun(names: &[String]) -> String {
+    let runs: Vec<String> = names.iter().map(|name| format!("perfrun/{name}")).collect();
+    let rest = match names {
+        [_] => "was not begun: copy its document to a file of its own",
+        _ => "were not begun: copy their documents to a file of their own",
+    };
+    let command = format!("{} run FILE", args::typed());
+    format!(
+        "{} {rest}, and run it with the same options: {command}",
+        runs.join(", ")
+    )
 }
 
 /// The isolation, as results record it.

@@ -31,11 +31,19 @@ impl LoadCheck {
         }
     }
 
-    /// Says on standard error if the machine is busy, unless `is_silent`. With `wait`, waits at most that
-    /// long until it is quiet.
+    /// Says on standard error if the machine is busy, unless `is_silent`. With `wait`, says that it waits, and
+    /// waits at most that long until it is quiet.
     pub(super) async fn end(self, wait: Option<Duration>, is_silent: bool) -> anyhow::Result<()> {
         match wait {
-            Some(limit) => until_quiet(read, limit).await,
+            Some(limit) => {
+                if !is_silent {
+                    write_line_to_stderr(format_args!(
+                        "waiting until this machine has been quiet for {:?} (--wait-quiet {limit:?})",
+                        CHECK_TIME * QUIET_CHECKS as u32
+                    ));
+                }
+                until_quiet(read, limit).await
+            }
             None if is_silent => Ok(()),
             None => {
                 sleep_until(self.started + CHECK_TIME).await;
@@ -75,7 +83,7 @@ async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) ->
             "this machine was not quiet within {limit:?}: {why}. End what uses it, or run without --wait-quiet"
         );
         if !is_announced {
-            write_line_to_stderr(format_args!("waiting until this machine is quiet: {why}"));
+            write_line_to_stderr(format_args!("this machine is not quiet yet: {why}"));
             is_announced = true;
         }
     }

@@ -154,6 +154,39 @@ fn a_second_hangup_signal_does_not_cut_off_the_results() {
 }
 
 #[test]
+fn runs_that_a_stopped_command_has_not_begun_are_named() {
+    let scratch = Scratch::new();
+    let names = ["first", "second", "third"];
+    let texts = names.map(|name| document::steady(name, 500, 100).text());
+    scratch.write("all.yaml", &texts.concat());
+    let all = ["run", "all.yaml", "--loopback", "--results", "results"];
+    let mut perfrun = Running::start(scratch.perfrun(&all));
+    perfrun.wait_for_output("[1/100]");
+    perfrun.signal(Signal::INT);
+    let ended = perfrun.ended().expect(130);
+    let told = "perfrun/second, perfrun/third were not begun: copy their documents to a file of their own, and run it";
+    assert!(ended.stderr.contains(told), "{ended}");
+    assert_eq!(results(&scratch.only_run()).name, "first");
+}
+
+#[test]
+fn a_command_that_waits_for_a_quiet_machine_says_so_and_says_that_it_ran_nothing() {
+    let scratch = Scratch::new();
+    let command = scratch.command(
+        Mode::Loopback,
+        &document::run("patient"),
+        &["--wait-quiet", "60s"],
+    );
+    let mut perfrun = Running::start(command);
+    perfrun.wait_for_output("waiting until this machine has been quiet for 2s (--wait-quiet 60s)");
+    perfrun.signal(Signal::INT);
+    let ended = perfrun.ended().expect(130);
+    let told = "stopped before the run began: nothing was run";
+    assert!(ended.stderr.lines().any(|line| line == told), "{ended}");
+    assert!(entries(&scratch.results()).is_empty(), "{ended}");
+}
+
+#[test]
 fn a_report_of_a_run_in_progress_shows_its_progress() {
     let scratch = Scratch::new();
     let mut perfrun = scratch.start(Mode::Loopback, &document::steady("measuring", 500, 100));
