@@ -285,6 +285,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         name: job.run.name.clone(),
         started: job.since,
         ended: (job.services.clock)(),
+        paused_seconds: None,
         state,
         reason: message,
         conclusion: Some(conclusion.clone()),

@@ -37,9 +37,11 @@ pub struct Results {
     /// When the run started.
     #[schemars(with = "String")]
     pub started: Timestamp,
-    /// When the run ended. In the file of a run in progress: when it started, or when its last session ended.
+    /// When the run ended. In the file of a run in progress: when it started, or was last resumed.
     #[schemars(with = "String")]
     pub ended: Timestamp,
+    /// How long it did not run between its start and its end, in seconds. Absent unless it was resumed.
+    pub paused_seconds: Option<f64>,
     /// How the run ended. In the file of a run in progress: `interrupted`, which holds if perfrun is killed.
     pub state: RunState,
     /// Cause of the end, if the run is not complete.
@@ -145,6 +147,7 @@ impl Results {
             name,
             started,
             ended,
+            paused_seconds,
             state,
             reason: _,
             conclusion: _,
@@ -159,6 +162,7 @@ impl Results {
             name,
             started: *started,
             ended: *ended,
+            paused_seconds: *paused_seconds,
             state: *state,
             tally: self.tally(),
             conclusion: self.conclusion(),

@@ -24,10 +24,9 @@ use perfrun_api::{
     results::Results,
     spec::{PerfRun, PerfRunSpec},
 };
-use perfrun_conductor::RunEnd;
 use perfrun_contract::{
     plan::Plan,
-    run::{self, NodeProgram, RunState},
+    run::{self, NodeProgram},
 };
 use perfrun_local::{LocalIsolation, nodes::Programs};
 use tokio_util::sync::CancellationToken;
@@ -155,8 +154,7 @@ impl CommandContext<'_> {
         let has_profile = |cell| profile::exists(results_folder.path(), cell);
         let is_profiled = self.args.profile.is_none() || plan.cells.iter().all(has_profile);
         if results_folder.is_done() && is_profiled {
-            // Written again, since perfrun may have been killed before it wrote its last file.
-            results_folder.finish(RunEnd::without_nodes(RunState::Complete))?;
+            results_folder.complete_files()?;
             write_line_to_stderr("all trials are complete: nothing left to run");
             let results = results_folder.results();
             let status = exit_status::of_run(results.conclusion().phase, results.verdict());

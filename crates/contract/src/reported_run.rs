@@ -23,6 +23,8 @@ pub struct ReportedRun<'a> {
     pub started: Timestamp,
     /// When it ended.
     pub ended: Timestamp,
+    /// How long it did not run in the meantime, in seconds. `None` unless it was resumed.
+    pub paused_seconds: Option<f64>,
     /// Whether it ran to its end.
     pub state: RunState,
     /// Which trials completed and failed.

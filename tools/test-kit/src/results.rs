@@ -117,6 +117,7 @@ impl ResultsBuilder {
             name: self.name.clone(),
             started: "2026-11-20T14:00:00Z".parse().expect("this is a time"),
             ended: "2026-11-20T14:01:14.5Z".parse().expect("this is a time"),
+            paused_seconds: None,
             state: match interrupted {
                 true => RunState::Interrupted,
                 false => RunState::Complete,

@@ -49,6 +49,7 @@ fn results() -> Results {
         name: "everything".into(),
         started: "2026-02-03T04:05:06.789Z".parse().unwrap(),
         ended: Timestamp::UNIX_EPOCH,
+        paused_seconds: Some(3.5),
         state: RunState::Interrupted,
         reason: Some("stopped by the user".into()),
         conclusion: Some(Conclusion {

@@ -31,6 +31,9 @@ use super::{
 };
 use crate::profile;
 
+/// What follows from the results.
+const REPORTS: [&str; 3] = ["report.md", PAGE, "samples.csv"];
+
 /// Roughly the most that the record of a trial needs. Used to check in advance whether the disk has room.
 const BYTES_PER_TRIAL: u64 = 96 << 10;
 
@@ -80,6 +83,7 @@ impl ResultsFolder {
             name: name.to_owned(),
             started,
             ended: started,
+            paused_seconds: None,
             state: RunState::Interrupted,
             reason: Some(UNFINISHED.to_owned()),
             conclusion: None,
@@ -168,6 +172,9 @@ impl ResultsFolder {
     /// Begins another session with these programs. Failed trials will be run again: their records are
     /// removed.
     pub fn begin(&mut self, programs: Vec<NodeProgram>) -> Result<(), Error> {
+        let now = Timestamp::now();
+        self.results.paused_seconds = Some(self.paused_seconds(now));
+        self.results.ended = now;
         if !self.is_done() {
             self.reserve()?;
             let tally = self.results.tally();
@@ -190,6 +197,44 @@ impl ResultsFolder {
     /// Whether every trial of the plan is complete.
     pub fn is_done(&self) -> bool {
         self.results.state == RunState::Complete && self.results.conclusion().phase == Phase::Succeeded
+    }
+
+    /// How long the run has not run if it is resumed at this time. Of a session that was killed, the time of
+    /// its trials is known.
+    fn paused_seconds(&self, now: Timestamp) -> f64 {
+        let results = &self.results;
+        let until = |time: Timestamp| time.duration_since(results.started).as_secs_f64();
+        let active = until(results.ended) - results.paused_seconds.unwrap_or_default();
+        (until(now) - active.max(self.earlier)).max(0.0)
+    }
+
+    /// Writes what perfrun could not write at the end of a finished run: it was killed, or the disk was full.
+    /// Otherwise, the run stays as it is.
+    pub fn complete_files(&self) -> Result<(), Error> {
+        // They may be the only ones.
+        let has_records =
+            fs::read_dir(self.folder.join(TRIALS)).is_ok_and(|mut files| files.next().is_some());
+        if has_records {
+            self.write_results(&self.results)?;
+        }
+        self.remove_working_folders();
+        let written = |name: &str| {
+            let metadata = fs::metadata(self.folder.join(name));
+            metadata.and_then(|metadata| metadata.modified()).ok()
+        };
+        let results = written(RESULTS);
+        // Reports that are older than the results are of an earlier session.
+        match REPORTS.into_iter().all(|report| written(report) >= results) {
+            true => Ok(()),
+            false => self.write_reports(),
+        }
+    }
+
+    /// Removes what only a run in progress needs.
+    fn remove_working_folders(&self) {
+        // results.json contains these records now.
+        let _ = fs::remove_dir_all(self.folder.join(TRIALS));
+        remove_empty(&self.logs_folder());
     }
 
     fn reserve(&mut self) -> Result<(), Error> {
@@ -264,9 +309,7 @@ impl ResultsFolder {
             let _ = self.write_results(&brief);
             return Err(error);
         }
-        // results.json contains these records now.
-        let _ = fs::remove_dir_all(self.folder.join(TRIALS));
-        remove_empty(&self.logs_folder());
+        self.remove_working_folders();
         self.profiles = profile::read(&self.folder, &self.results.plan);
         self.write_reports()
     }
@@ -274,12 +317,10 @@ impl ResultsFolder {
     /// Writes the reports for people, and the samples.
     fn write_reports(&self) -> Result<(), Error> {
         let reported_run = self.reported_run();
-        self.write("report.md", perfrun_report::markdown(&reported_run).as_bytes())?;
-        self.write(PAGE, perfrun_report::html(&reported_run).as_bytes())?;
-        self.write(
-            "samples.csv",
-            perfrun_report::samples_csv(&reported_run).as_bytes(),
-        )
+        let [tables, page, samples] = REPORTS;
+        self.write(tables, perfrun_report::markdown(&reported_run).as_bytes())?;
+        self.write(page, perfrun_report::html(&reported_run).as_bytes())?;
+        self.write(samples, perfrun_report::samples_csv(&reported_run).as_bytes())
     }
 
     fn write_results(&self, results: &Results) -> Result<(), Error> {

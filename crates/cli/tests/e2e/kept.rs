@@ -93,6 +93,7 @@ pub(crate) fn run(document: &Document, hour: u32, speed: impl Fn(&Cell) -> f64) 
         name: "uploads".to_owned(),
         started,
         ended: started + SignedDuration::from_mins(1),
+        paused_seconds: None,
         state: RunState::Complete,
         reason: None,
         conclusion: None,

@@ -1,6 +1,13 @@
 //! `perfrun run --resume`.
 
-use std::{fs, io::Write, os::unix::fs::chown, path::PathBuf};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::chown,
+    path::PathBuf,
+    thread,
+    time::{Duration, SystemTime},
+};
 
 use perfrun_contract::{compare::Verdict, run::RunState};
 use perfrun_test_kit::{Need, skip};
@@ -58,6 +65,50 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
         assert!(again.stdout.contains("Round trips"), "{again}");
         assert_eq!(results(&folder).trials, last.trials);
     }
+}
+
+#[test]
+fn a_finished_run_stays_as_it_is() {
+    let scratch = Scratch::new();
+    scratch
+        .run(Mode::Loopback, &document::run("finished"), &[])
+        .expect(0);
+    let folder = scratch.only_run();
+    let files = || -> Vec<_> {
+        let files = entries(&folder).into_iter();
+        files.map(|file| (fs::read(&file).unwrap(), file)).collect()
+    };
+    let before = files();
+    let again = scratch.resume().expect(0);
+    assert!(again.stderr.contains("nothing left to run"), "{again}");
+    assert!(files() == before, "{again}");
+
+    // As they are if perfrun is killed right after it has written the results of its last session.
+    let [page, tables] = ["report.html", "report.md"].map(|name| folder.join(name));
+    fs::remove_file(&page).unwrap();
+    fs::write(&tables, "of an earlier session").unwrap();
+    let tables = fs::OpenOptions::new().write(true).open(&tables).unwrap();
+    tables.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let again = scratch.resume().expect(0);
+    assert!(files() == before, "{again}");
+}
+
+#[test]
+fn time_between_sessions_is_not_time_that_a_run_took() {
+    let scratch = Scratch::new();
+    scratch
+        .start(Mode::Loopback, &document::steady("paused", 300, 3))
+        .interrupt_after("[1/3]");
+    thread::sleep(Duration::from_secs(2));
+    scratch.resume().expect(0);
+    let folder = scratch.only_run();
+    let last = results(&folder);
+    let paused = last.paused_seconds.unwrap();
+    let all = last.ended.duration_since(last.started).as_secs_f64();
+    // Both sessions ran trials.
+    assert!((2.0..all - 0.8).contains(&paused), "{paused} of {all}");
+    let report = fs::read_to_string(folder.join("report.md")).unwrap();
+    assert!(report.contains(" in several sessions, without "), "{report}");
 }
 
 #[test]

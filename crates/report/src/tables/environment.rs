@@ -23,13 +23,7 @@ pub(crate) fn table(results: &ReportedRun<'_>) -> Table {
         ("Settings of stacks", settings(results)),
         ("Order", Some(order(results))),
         ("Started", Some(format!("{:.0}", results.started))),
-        (
-            "Took",
-            Some(units::text(
-                Unit::Seconds,
-                results.ended.duration_since(results.started).as_secs_f64(),
-            )),
-        ),
+        ("Took", Some(took(results))),
         ("Clients started apart by", skew(results.trials)),
         ("Time beside the workload", overhead(results.trials)),
     ]);
@@ -228,6 +222,20 @@ fn order(results: &ReportedRun<'_>) -> String {
         settings.measured(),
         settings.warmup
     )
+}
+
+/// How long the run took, without the time between its sessions.
+fn took(results: &ReportedRun<'_>) -> String {
+    let text = |seconds: f64| units::text(Unit::Seconds, seconds.max(0.0));
+    let all = results.ended.duration_since(results.started).as_secs_f64();
+    match results.paused_seconds {
+        None => text(all),
+        Some(paused) => format!(
+            "{} in several sessions, without {} between them",
+            text(all - paused),
+            text(paused)
+        ),
+    }
 }
 
 /// How far apart clients started. `None` if no trial had several.

@@ -107,6 +107,22 @@ fn a_run_that_was_stopped_before_its_first_trial_keeps_no_results() {
 }
 
 #[test]
+fn a_pause_before_a_run_was_resumed_is_not_time_that_it_took() {
+    let mut results = run("
+  workload: {ping: {}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
+  iterations: 1
+")
+    .results();
+    let rendered = markdown(&results.reported_run());
+    assert!(rendered.contains("| Took | 74.5 s |"), "{rendered}");
+    results.paused_seconds = Some(60.0);
+    let rendered = markdown(&results.reported_run());
+    let took = "| Took | 14.5 s in several sessions, without 60.0 s between them |";
+    assert!(rendered.contains(took), "{rendered}");
+}
+
+#[test]
 fn a_cell_that_was_measured_is_not_called_not_run() {
     let results = run("
   workload: {messages: {modes: [serialAck], sizes: [64], count: 10}}
