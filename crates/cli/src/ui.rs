@@ -126,7 +126,8 @@ impl Ui {
                         .unwrap_or_default();
                     self.print_line(&format!(
                         "{progress} {cell}{warmup} failed{at}: {} ({})",
-                        failure.message, failure.reason
+                        failure.message_of_node(),
+                        failure.reason
                     ));
                 } else if self.screen.is_lines() {
                     let headline = headline(record);

@@ -242,6 +242,14 @@ pub struct TrialFailure {
     pub message: String,
 }
 
+impl TrialFailure {
+    /// The message without the name of the node before it.
+    pub fn message_of_node(&self) -> &str {
+        let rest = |node: &str| self.message.strip_prefix(node)?.strip_prefix(": ");
+        self.node.as_deref().and_then(rest).unwrap_or(&self.message)
+    }
+}
+
 /// What one node measured.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

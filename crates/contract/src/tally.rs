@@ -120,14 +120,14 @@ pub enum EndReason {
     /// Give nodes more memory if theirs was used up.
     NodeLost,
     /// Trials failed because their links were not as configured: the message says which and by how much. All
-    /// other trials are run. Use a less busy machine, or a lower rate.
+    /// other trials are run. Use a less busy machine, a lower rate, or less loss.
     ImpairmentNotEffective,
     /// All trials were run, and some failed. The table *Failed trials* of the report has the reasons.
     TrialsFailed,
     /// The run did not end within `timeouts.run`: increase it, or run fewer trials.
     RunTimeout,
     /// A node did not become ready. The message says why: correct the node's program or image, or what it
-    /// lacks.
+    /// lacks. If it was only slow, raise `timeouts.provision`.
     NodeNotReady,
     /// Links cannot be impaired here as the document asks. The message says what is missing. Without it, use
     /// only the network `none`.

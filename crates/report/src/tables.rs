@@ -228,13 +228,9 @@ fn warnings(index: &ResultsIndex<'_>) -> Vec<String> {
             warnings.push(table::ended(&format!("Cancelled: {message}")) + kept);
         }
         _ => warnings.push(
-            format!(
-                "{} {}",
-                table::ended(&format!("{reason}: {message}")),
-                reason.meaning()
-            )
-            .trim_end()
-            .to_owned(),
+            format!("{reason}: {} {}", table::ended(message), reason.meaning())
+                .trim_end()
+                .to_owned(),
         ),
     }
     let is_debug = results

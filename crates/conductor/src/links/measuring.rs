@@ -198,7 +198,8 @@ impl Links<'_> {
                 .filter(|_| attempts == 1);
             let (measured, backward) = self
                 .measure_both_directions(&pair, &plan, &backward_plan, backward_delay)
-                .await?;
+                .await
+                .map_err(|not_ready| not_ready.over_loss(&impairments.name, [to_server, to_client]))?;
             let rate_to_client = backward.as_ref().and_then(|backward| backward.rate);
             let backward = backward.map(|backward| (backward_plan.clone(), backward));
             let verdict = judge(

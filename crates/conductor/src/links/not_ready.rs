@@ -7,9 +7,12 @@ use perfrun_contract::{
     node::Reason,
     record::{LinkCheck, TrialFailure},
 };
-use perfrun_link::{Abilities, Ability, Backend, OutgoingLinks};
+use perfrun_link::{Abilities, Ability, Backend, Impairment, OutgoingLinks};
 
 use crate::client::Error;
+
+/// A link that loses at least this share of packets may let no measurement of it succeed.
+const LOSS_THAT_HIDES: f64 = 0.5;
 
 /// Why links are not ready for a trial.
 #[derive(Debug)]
@@ -34,6 +37,22 @@ impl LinksNotReady {
     pub(crate) fn unstable() -> Self {
         let message = "link agents were started again while links were measured, and again: see their logs";
         Self::ineffective(message.to_owned(), None)
+    }
+
+    /// Names the loss of a network as the cause, if it lets too little pass to measure the link.
+    pub(super) fn over_loss(mut self, network: &str, directions: [&Impairment; 2]) -> Self {
+        let losses = directions
+            .into_iter()
+            .filter_map(|direction| direction.loss.as_ref()?.ratio());
+        let most = losses.fold(0.0, f64::max);
+        if most >= LOSS_THAT_HIDES && self.failure.reason == Reason::ImpairmentNotEffective {
+            self.failure.message = format!(
+                "network {network} loses {:.0} % of packets, so too few datagrams of a probe arrived: lower its loss ({})",
+                most * 100.0,
+                self.failure.message
+            );
+        }
+        self
     }
 
     pub(super) fn of_call(name: &str, what: &str, error: &Error) -> Self {

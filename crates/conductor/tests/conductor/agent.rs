@@ -50,6 +50,8 @@ pub(crate) enum Fault {
     Mute,
     /// It impairs, and nothing that its node sends in a trial passes by it.
     Bypassed,
+    /// No probe over a link that it delays comes through.
+    Lossy,
     /// It answers probes, and none that only fills the link.
     Overfull,
 }
@@ -183,6 +185,7 @@ impl Inner {
         let is_deaf = match self.agents[&far].fault {
             Fault::Mute => true,
             Fault::Overfull => probe.plan.echoes == 0,
+            Fault::Lossy => !self.agents[&far].towards(ip).delay.is_zero(),
             _ => false,
         };
         if is_deaf {

@@ -11,7 +11,7 @@ use perfrun_contract::{
     run::RunState,
     tally::EndReason,
 };
-use perfrun_link::{Backend, OutgoingLinks};
+use perfrun_link::{Backend, OutgoingLinks, Ratio, impairment::Loss};
 use perfrun_test_kit::records::trial;
 
 use crate::{
@@ -271,6 +271,25 @@ async fn trials_on_links_that_are_not_as_requested_fail_and_others_do_not() {
     let message = &failed.failure.as_ref().unwrap().message;
     let words = "network lat10, client-0 to server-0: median round trip (ms): 0.100, expected 9.8";
     assert!(message.starts_with(words), "{message}");
+}
+
+#[tokio::test]
+async fn a_link_that_cannot_be_measured_because_of_its_loss_fails_with_this_reason() {
+    let failed = "client-0: failed to measure the link to server-0: the node refused the call with status 422: nobody \
+                  answers";
+    let named =
+        "network lat10 loses 95 % of packets, so too few datagrams of a probe arrived: lower its loss";
+    for (percent, message) in [(40.0, failed.to_owned()), (95.0, format!("{named} ({failed})"))] {
+        let mut bench = on(&["lat10"], Fault::Lossy, Fault::None);
+        bench.plan.networks[0].to_client.loss = Some(Loss::Random {
+            ratio: Ratio::from_percent(percent).unwrap(),
+            correlation: Ratio::ZERO,
+        });
+        let out = bench.run().await;
+        let failure = out.records[0].failure.as_ref().unwrap();
+        assert_eq!(failure.reason, Reason::ImpairmentNotEffective);
+        assert_eq!(failure.message, message);
+    }
 }
 
 #[tokio::test]

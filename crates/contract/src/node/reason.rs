@@ -81,7 +81,7 @@ pub enum Reason {
     )]
     CountMismatch,
     /// The link was not what it was set to be.
-    #[strum(message = "the message has what differs: use a quieter machine, or a lower rate")]
+    #[strum(message = "the message has what differs: use a quieter machine, a lower rate, or less loss")]
     ImpairmentNotEffective,
     /// The system lets the node have too little of something, for example open files.
     #[strum(message = "raise the limit that the message names, for example by `ulimit -n`")]

@@ -20,6 +20,9 @@ use super::{
 /// lateness is made up for.
 const FILL_TICK: Duration = Duration::from_millis(1);
 
+/// The shortest time between two requests of the server's counts. On slow links it is that between echoes.
+const QUERY_PAUSE: Duration = Duration::from_millis(10);
+
 /// Why a link could not be measured.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -38,7 +41,7 @@ pub enum Error {
     #[error("failed to send or receive datagrams of the probe")]
     Talk(#[source] io::Error),
     /// The server does not run, or everything is lost.
-    #[error("no reply from {0}: is the other peer's probe running, and does the link let anything pass?")]
+    #[error("no reply from {0}: the other peer's probe does not run, or the link lets too little pass")]
     NoAnswer(SocketAddr),
 }
 
@@ -199,15 +202,14 @@ impl Client {
 
     /// Requests the server's counts. `None` if it does not reply.
     async fn query(&mut self, plan: &ProbePlan) -> io::Result<Option<Counts>> {
-        for _ in 0..QUERIES {
-            // The first reply is enough: a later one counts no less.
-            if self.reported.is_some() {
-                break;
-            }
+        let end = Instant::now() + plan.patience * QUERIES;
+        let pause = plan.echo_interval.max(QUERY_PAUSE);
+        // The first reply is enough: a later one counts no less.
+        while self.reported.is_none() && Instant::now() < end {
             self.send(0, Message::Query, LENGTH).await?;
-            let deadline = Instant::now() + plan.patience;
+            let next = end.min(Instant::now() + pause);
             while self.reported.is_none()
-                && let Ok(readable) = timeout_at(deadline, self.socket.readable()).await
+                && let Ok(readable) = timeout_at(next, self.socket.readable()).await
             {
                 readable?;
                 self.take_all()?;
@@ -347,6 +349,41 @@ mod tests {
         let measured = measure(client, nobody.local_addr().unwrap(), &nothing).await;
         let measured = measured.unwrap();
         assert_eq!((measured.round_trip, measured.rate), (None, None));
+    }
+
+    #[tokio::test]
+    async fn counts_are_requested_until_a_reply_comes_over_a_link_that_loses_nearly_everything() {
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let none = Impairment::default();
+        let plan = ProbePlan {
+            patience: Duration::from_millis(50),
+            ..ProbePlan::with_echo_time(&none, &none, Duration::from_millis(10))
+        };
+        let serve = async {
+            let (mut buffer, mut queries) = ([0; 2048], 0);
+            loop {
+                let (length, from) = server.recv_from(&mut buffer).await.unwrap();
+                let datagram = Datagram::decode(&buffer[..length]).unwrap();
+                queries += u32::from(matches!(datagram.message, Message::Query));
+                // More than one for each time that the client is patient.
+                if queries > QUERIES + 1 {
+                    let message = Message::Report(Counts::default());
+                    let answer = Datagram { message, ..datagram };
+                    server.send_to(&answer.encode(), from).await.unwrap();
+                }
+            }
+        };
+        let measured: Measurement = tokio::select! {
+            measured = measure(client, address, &plan) => measured.unwrap(),
+            () = serve => unreachable!("it never ends"),
+        };
+        let lost = Delivery {
+            sent: plan.echoes,
+            received: 0,
+        };
+        assert_eq!((measured.round_trip, measured.forward), (None, lost));
     }
 
     /// What the server at the end of a long link saw.

@@ -17,8 +17,8 @@ pub const DATAGRAM_BYTES: u64 = 44;
 /// The most echoes of one probe. Both ends keep a bit for each.
 pub const ECHOES_MAX: u32 = 1 << 20;
 
-/// How often the client requests the server's counts. On a link that loses 90 % of packets in one direction,
-/// one client of seventy gives up.
+/// For how many times its patience the client requests the server's counts, again and again. On a link that
+/// loses 95 % of packets each way, about one client of twenty gives up.
 pub const QUERIES: u32 = 40;
 
 /// With fewer echoes, the loss of one says nothing about a link.
@@ -190,7 +190,7 @@ impl ProbePlan {
     /// How long the probe takes when hardly any datagram comes back.
     pub fn longest_duration(&self) -> Duration {
         let fill = self.fill.as_ref().map_or(Duration::ZERO, |fill| fill.duration);
-        // The client waits once for the last echoes, and once for each request of the counts.
+        // The client waits once for the last echoes, and the other times for the counts.
         let waiting = self.patience.saturating_mul(QUERIES + 1);
         self.echoing().saturating_add(fill).saturating_add(waiting)
     }

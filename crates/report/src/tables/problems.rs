@@ -62,7 +62,7 @@ fn failures(results: &ReportedRun<'_>) -> Option<Table> {
             failure.reason.as_ref().into(),
             format!(
                 "{node}{}{again}",
-                failure.message.trim().replace(char::is_control, " ")
+                failure.message_of_node().trim().replace(char::is_control, " ")
             )
             .into(),
         ]

@@ -107,6 +107,26 @@ fn a_run_that_was_stopped_before_its_first_trial_keeps_no_results() {
 }
 
 #[test]
+fn a_failed_trial_names_its_node_once_and_its_sentence_ends_once() {
+    let mut results = run("
+  workload: {ping: {}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
+  iterations: 1
+  warmup: 0
+")
+    .results();
+    results.trials[0].failure = Some(TrialFailure {
+        node: Some("client-0".to_owned()),
+        reason: Reason::ImpairmentNotEffective,
+        message: "client-0: is anybody there?".to_owned(),
+    });
+    let rendered = markdown(&results.reported_run());
+    assert!(rendered.contains("| client-0: is anybody there? |"), "{rendered}");
+    let first = "1 of 1 trials failed; the first: client-0: is anybody there? Trials failed because";
+    assert!(rendered.contains(first), "{rendered}");
+}
+
+#[test]
 fn a_pause_before_a_run_was_resumed_is_not_time_that_it_took() {
     let mut results = run("
   workload: {ping: {}}
