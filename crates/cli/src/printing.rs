@@ -11,6 +11,7 @@ use perfrun_contract::{
     tally::{Conclusion, EndReason},
 };
 use perfrun_judge::runs::Basis;
+use perfrun_local::nodes::PROVISION_LIMIT;
 use perfrun_report::{ShownResults, TerminalOptions};
 
 use crate::{
@@ -26,12 +27,44 @@ pub(crate) fn show_all_command(results: &Path) -> String {
 }
 
 /// The command that measures what a run on this machine has not, as a user can type it. `None` if nothing
-/// is missing, of a run that is in progress, and if trials took too long: a resumed run keeps their limit.
+/// is missing, of a run that is in progress, and if trials or the start of a node took too long: a resumed
+/// run keeps these limits.
 pub(crate) fn resume_command(folder: &Path, results: &Results) -> Option<String> {
-    let Conclusion { phase, reason, .. } = results.conclusion();
-    let is_open = matches!(phase, Phase::Failed | Phase::Cancelled) && reason != EndReason::TrialTimeout;
+    let Conclusion {
+        phase,
+        reason,
+        message,
+    } = results.conclusion();
+    let is_open = match reason {
+        EndReason::TrialTimeout => false,
+        EndReason::NodeNotReady if message.contains(PROVISION_LIMIT) => false,
+        _ => matches!(phase, Phase::Failed | Phase::Cancelled),
+    };
     let is_here = folder.is_dir() && results.environment.isolation != Isolation::Pods;
-    (is_open && is_here).then(|| format!("{} run --resume {}", typed(), folder.display()))
+    let other = match reason {
+        EndReason::NodeNotReady => other_program(results, &message).unwrap_or_default(),
+        _ => String::new(),
+    };
+    (is_open && is_here).then(|| format!("{} run --resume {}{other}", typed(), folder.display()))
+}
+
+/// The option that names another program for the node that did not become ready, which the message begins
+/// with. `None` if the run named no program for it, or if completed trials have bound the run to it.
+fn other_program(results: &Results, message: &str) -> Option<String> {
+    if results.tally().counts().completed > 0 {
+        return None;
+    }
+    let name = message.split(' ').next()?;
+    let node = results.plan.nodes.iter().find(|node| node.name == name)?;
+    let named = |variant: &Option<String>| {
+        let mut programs = results.environment.programs.iter();
+        programs.find(|program| program.variant == *variant)
+    };
+    let program = named(&node.variant).or_else(|| named(&None))?;
+    Some(match &program.variant {
+        Some(variant) => format!(" --node {variant}=PATH"),
+        None => " --node PATH".to_owned(),
+    })
 }
 
 /// Results to print.

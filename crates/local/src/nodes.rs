@@ -41,6 +41,9 @@ const EXIT_NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The pause between two attempts to reach a node that is starting.
 const READY_PAUSE: Duration = Duration::from_millis(20);
 
+/// The field of a document that limits how long a node may take to become ready.
+pub const PROVISION_LIMIT: &str = "timeouts.provision";
+
 /// Why the nodes of a plan do not run.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -98,7 +101,7 @@ pub enum Error {
         exit: Exit,
     },
     /// A process does not answer in time.
-    #[error("{name} was not ready within timeouts.provision, {limit:?}{log}")]
+    #[error("{name} was not ready within {PROVISION_LIMIT}, {limit:?}{log}")]
     NotReady {
         /// The name of the process.
         name: String,

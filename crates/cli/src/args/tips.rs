@@ -6,6 +6,7 @@ use clap::{
     builder::StyledStr,
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use perfrun_api::document::{BASE, CANDIDATE};
 
 use super::program;
 
@@ -22,6 +23,7 @@ pub(super) fn add(error: &mut clap::Error, command: &clap::Command, given: &[OsS
             tips.extend(equals_signs(command, given));
         }
         ErrorKind::InvalidSubcommand => tips.extend(results(error, given)),
+        ErrorKind::ArgumentConflict => tips.extend(programs_of_resumed(given)),
         _ => {}
     }
     if !tips.is_empty() {
@@ -38,6 +40,22 @@ fn equals_signs(command: &clap::Command, given: &[OsString]) -> impl Iterator<It
         .filter_map(|option| Some(format!("--{}", option.get_long()?)))
         .filter(move |option| given.iter().any(|given| given == option.as_str()))
         .map(|option| format!("a value of '{option}' follows an equals sign: '{option}=VALUE'").into())
+}
+
+/// A resumed run has variants already, whose programs have another option.
+fn programs_of_resumed(given: &[OsString]) -> impl Iterator<Item = StyledStr> {
+    let has = move |option: &str| {
+        let mut words = given.iter().filter_map(|word| word.to_str());
+        words.any(|word| word.split('=').next() == Some(option))
+    };
+    let is_resumed = has("--resume");
+    [BASE, CANDIDATE]
+        .into_iter()
+        .filter(move |variant| is_resumed && has(&format!("--{variant}")))
+        .map(|variant| {
+            format!("to name the program of the {variant} of a resumed run, use '--node {variant}=PATH'")
+                .into()
+        })
 }
 
 /// What follows `get` may be the name of a run.
@@ -84,6 +102,20 @@ mod tests {
         assert!(seed.contains("a whole number, from 0 to"), "{seed}");
         let address = refused("perfrun run a.yaml --metrics-listen :9400");
         assert!(address.contains("for example 127.0.0.1:9400"), "{address}");
+    }
+
+    #[test]
+    fn a_candidate_of_a_resumed_run_is_named_by_another_option() {
+        for line in [
+            "perfrun run --resume results/RUN --candidate next",
+            "perfrun run --candidate=next --resume=results/RUN",
+        ] {
+            let text = refused(line);
+            assert!(text.contains("use '--node candidate=PATH'"), "{text}");
+            assert!(!text.contains("--node base="), "{text}");
+        }
+        let other = refused("perfrun run a.yaml --aa --candidate next");
+        assert!(!other.contains("--node"), "{other}");
     }
 
     #[test]

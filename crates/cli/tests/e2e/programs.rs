@@ -160,7 +160,11 @@ fn a_program_that_ends_early_is_reported_with_the_end_of_its_log() {
                 .contains("exit status: 3; the end of its log:\n  libfoo.so.1 is missing"),
             "{ended}"
         );
-        let results = results(&scratch.only_run());
+        let folder = scratch.only_run();
+        let shown = folder.strip_prefix(scratch.path()).unwrap().display();
+        let command = format!(" run --resume {shown} --node next=PATH\n");
+        assert!(ended.stdout.contains(&command), "{ended}");
+        let results = results(&folder);
         assert_eq!(results.state, RunState::Failed);
         assert!(results.reason.unwrap().contains("libfoo.so.1 is missing"));
         assert_eq!(results.trials, []);
@@ -195,5 +199,7 @@ fn a_program_that_never_answers_is_given_up_after_timeouts_provision() {
             "{ended}"
         );
         assert_eq!(results(&scratch.only_run()).state, RunState::Failed);
+        // A resumed run has the same limit.
+        assert!(!ended.stdout.contains("--resume"), "{ended}");
     }
 }
