@@ -91,6 +91,19 @@ fn a_finished_run_stays_as_it_is() {
     tables.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     let again = scratch.resume().expect(0);
     assert!(files() == before, "{again}");
+
+    // As they are if the disk was too full for the records at the end.
+    let file = folder.join("results.json");
+    let mut brief: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let record = brief["trials"][0].take();
+    brief["trials"] = json!([]);
+    brief["summary"] = json!([]);
+    fs::create_dir(folder.join("trials")).unwrap();
+    fs::write(folder.join("trials/c0.i0.a0.json"), record.to_string()).unwrap();
+    fs::write(&file, brief.to_string()).unwrap();
+    let again = scratch.resume().expect(0);
+    assert_eq!(results(&folder).trials.len(), 1, "{again}");
+    assert_eq!(entries(&folder).len(), 4, "{again}");
 }
 
 #[test]
