@@ -31,8 +31,8 @@ impl LoadCheck {
         }
     }
 
-    /// Says on standard error if the machine is busy, unless `is_silent`. With `wait`, says that it waits, and
-    /// waits at most that long until it is quiet.
+    /// Says on standard error if the machine is busy, unless `is_silent`. With `wait`, waits at most that
+    /// long until it is quiet, and says so.
     pub(super) async fn end(self, wait: Option<Duration>, is_silent: bool) -> anyhow::Result<()> {
         match wait {
             Some(limit) => {
