@@ -32,7 +32,7 @@ trait Measure {
         0
     }
 
-    /// What is wrong with the bytes of a workload without a transfer, if anything.
+    /// What is wrong with the bytes, if anything, besides what is wrong with those of every transfer.
     fn mismatch(&self, _ends: &Ends<'_>) -> Option<String> {
         None
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Measure, Metrics,
-    ends::{Ends, bytes, longest, max, median, receiver_rate, sender_rate},
+    ends::{Ends, after_first, bytes, longest, max, median, receiver_rate, sender_rate},
 };
 use crate::{
     distribution::Distribution,
@@ -54,5 +54,25 @@ impl Measure for Bandwidth {
             Direction::Download => down,
             Direction::Both => up + down,
         }
+    }
+
+    /// What arrived of a timed transfer in one read has no rate, which is what the trial measures.
+    fn mismatch(&self, ends: &Ends<'_>) -> Option<String> {
+        let (Timing::Strict, Amount::Seconds(_)) = (self.timing, self.amount) else {
+            return None;
+        };
+        let arrived = match self.direction {
+            Direction::Upload => ends.arrivals(),
+            Direction::Download => ends.downloads(),
+            // Of a transfer for a time, no node accepts this.
+            Direction::Both => return None,
+        };
+        (after_first(&arrived) == Some(0)).then(|| {
+            format!(
+                "{}: too little arrived within `duration` to measure a rate, {} bytes in one read: use a longer duration",
+                self.direction,
+                bytes(&arrived)
+            )
+        })
     }
 }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use super::{ends::Ends, measure};
 use crate::{parameters::Amount, plan::Cell, record::NodeRecord, workload::Direction};
 
-/// What is wrong with the bytes of a completed trial, if anything. Something must have arrived, and sender
-/// and receiver must agree, unless the receiver cut the transfer off.
+/// What is wrong with the bytes of a completed trial, if anything. Enough must have arrived, and sender and
+/// receiver must agree, unless the receiver cut the transfer off.
 pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Option<String> {
     let ends = Ends::new(cell, nodes);
+    let of_workload = || measure(&cell.parameters).mismatch(&ends);
     let Some((direction, amount, streams)) = cell.parameters.transfer() else {
-        return measure(&cell.parameters).mismatch(&ends);
+        return of_workload();
     };
     let (up, down) = (ends.up(), ends.down());
     let due = match amount {
@@ -32,9 +33,10 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
             format!("{direction}: {sent} bytes were sent, {received} received{due}")
         })
     };
-    match direction {
+    let of_transfer = match direction {
         Direction::Upload => mismatch(direction, up),
         Direction::Download => mismatch(direction, down),
         Direction::Both => mismatch(Direction::Upload, up).or_else(|| mismatch(Direction::Download, down)),
-    }
+    };
+    of_transfer.or_else(of_workload)
 }

@@ -143,8 +143,17 @@ pub(super) fn bytes(transfers: &[Transfer]) -> u64 {
     transfers.iter().map(|transfer| transfer.bytes).sum()
 }
 
+/// The bytes after the first read of each receiver, all receivers together. `None` if no receiver counted
+/// them.
+pub(super) fn after_first(transfers: &[Transfer]) -> Option<u64> {
+    transfers
+        .iter()
+        .filter_map(|transfer| transfer.bytes_after_first)
+        .reduce(u64::saturating_add)
+}
+
 /// The rate of the receivers in bit/s: the bytes after the first read, over the time since then. `None` below
-/// `least` bytes.
+/// `least` bytes, and if one read brought all of them: a rate over no interval does not exist.
 ///
 /// All receivers together take as long as the slowest one. They start together, and their clocks can be
 /// compared no better than the start skew in the record.
@@ -152,10 +161,7 @@ pub(super) fn receiver_rate(transfers: &[Transfer], least: u64) -> Option<f64> {
     if bytes(transfers) < least {
         return None;
     }
-    let after_first: u64 = transfers
-        .iter()
-        .filter_map(|transfer| transfer.bytes_after_first)
-        .sum();
+    let after_first = after_first(transfers).filter(|bytes| *bytes > 0)?;
     let seconds = transfers
         .iter()
         .filter_map(|transfer| transfer.first_to_last_seconds);

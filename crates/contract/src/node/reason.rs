@@ -74,9 +74,9 @@ pub enum Reason {
     /// The node could not be reached any more.
     #[strum(message = "the message says how it ended: give nodes more memory if theirs was used up")]
     NodeLost,
-    /// Sender and receiver counted different numbers of bytes. In a timed transfer: nothing arrived in time.
+    /// Sender and receiver counted different numbers of bytes. In a timed transfer: too little arrived.
     #[strum(
-        message = "measure again; if it happens often, report the message. If nothing arrived in time, \
+        message = "measure again; if it happens often, report the message. If too little arrived in time, \
                    use a longer `duration`"
     )]
     CountMismatch,

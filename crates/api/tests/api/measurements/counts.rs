@@ -139,6 +139,59 @@ fn a_time_in_which_nothing_arrived_is_a_failure() {
 }
 
 #[test]
+fn a_time_in_which_one_read_brought_everything_has_no_rate_and_is_a_failure() {
+    let of_upload = |timing: &str, arrived: Vec<Option<Transfer>>| {
+        let cell = cell(
+            &format!("{{bandwidth: {{duration: 1s, directions: [upload], timing: {timing}}}}}"),
+            "{}",
+        );
+        let client = Measured {
+            bytes_sent: 3000,
+            upload: sent(3000, 1.0),
+            ..Measured::default()
+        };
+        let bytes = |transfer: Option<Transfer>| transfer.map_or(0, |transfer| transfer.bytes);
+        let servers = arrived.into_iter().map(|upload| Measured {
+            bytes_received: bytes(upload),
+            upload,
+            ..Measured::default()
+        });
+        let nodes = nodes(vec![client], servers.collect());
+        let rate = metrics(&cell, &nodes).get(&Metric::UploadGoodput).copied();
+        (count_mismatch(&cell, &nodes), rate)
+    };
+    let too_little = "upload: too little arrived within `duration` to measure a rate, 3000 bytes in one read: use a \
+                      longer duration";
+    let one_read = received(3000, 3000, 0.3);
+    assert_eq!(
+        of_upload("strict", vec![one_read]),
+        (Some(too_little.into()), None)
+    );
+    let two_servers = vec![received(1000, 1000, 0.3), received(2000, 2000, 0.3)];
+    assert_eq!(of_upload("strict", two_servers), (Some(too_little.into()), None));
+    // One of the servers can measure.
+    let one_can = vec![received(1000, 1000, 0.5), received(2000, 1000, 0.5)];
+    assert_eq!(of_upload("strict", one_can), (None, Some(16_000.0)));
+    // The published tools time the sender.
+    assert_eq!(of_upload("compat", vec![one_read]), (None, Some(24_000.0)));
+
+    let cell = cell("{bandwidth: {duration: 1s, directions: [download]}}", "{}");
+    let client = Measured {
+        bytes_received: 16_384,
+        download: received(16_384, 16_384, 0.2),
+        ..Measured::default()
+    };
+    let server = Measured {
+        bytes_sent: 65_536,
+        ..Measured::default()
+    };
+    let nodes = nodes(vec![client], vec![server]);
+    let found = count_mismatch(&cell, &nodes).unwrap();
+    assert!(found.starts_with("download: too little arrived"), "{found}");
+    assert!(!metrics(&cell, &nodes).contains_key(&Metric::DownloadGoodput));
+}
+
+#[test]
 fn a_slow_transfer_by_time_counts_with_its_low_rate() {
     let cell = cell("{bandwidth: {duration: 1s, directions: [upload]}}", "{}");
     let client = Measured {
