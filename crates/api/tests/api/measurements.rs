@@ -508,6 +508,33 @@ fn serial_messages_have_times_of_one_way_and_the_cost_of_one_process() {
 }
 
 #[test]
+fn messages_of_a_rate_are_not_faster_than_it() {
+    let rates = |topology: &str, messages: u64, seconds: f64| {
+        let cell = cell(
+            "{messages: {modes: [stream], sizes: [64], rate: 3, duration: 1s}}",
+            topology,
+        );
+        let client = Measured {
+            upload: sent(64 * messages, seconds),
+            ..Measured::default()
+        };
+        let server = Measured {
+            upload: received(64 * messages, 64 * messages.min(1), seconds),
+            ..Measured::default()
+        };
+        let found = metrics(&cell, &nodes(vec![client], vec![server]));
+        [Metric::MessagesPerSecond, Metric::AchievedShare].map(|metric| found.get(&metric).copied())
+    };
+    // Four messages have three intervals.
+    assert_eq!(rates("{}", 4, 1.0), [Some(3.0), Some(1.0)]);
+    assert_eq!(rates("{}", 4, 2.0), [Some(1.5), Some(0.5)]);
+    assert_eq!(rates("{}", 1, 0.5), [None, None]);
+    assert_eq!(rates("{}", 0, 0.5), [Some(0.0), Some(0.0)]);
+    // Each peer has a first message.
+    assert_eq!(rates("{peersPerClient: 2}", 8, 1.0), [Some(6.0), Some(1.0)]);
+}
+
+#[test]
 fn messages_that_did_not_arrive_have_no_rate() {
     let cell = cell("{messages: {modes: [stream], sizes: [64], duration: 1s}}", "{}");
     let found = metrics(

@@ -20,13 +20,14 @@ impl Measure for Messages {
         let arrived = ends.arrivals();
         let count = |transfers: &[Transfer]| bytes(transfers) as f64 / self.message_bytes.0 as f64;
         let messages = count(&arrived);
+        let sequences = ends.peers * u64::from(self.receivers);
         // All clients together take as long as the slowest one, from its first message to its last
         // acknowledgement.
-        let rate = longest(&sent).and_then(|seconds| quotient(messages, seconds));
+        let rate = longest(&sent)
+            .zip(self.timed(messages, sequences))
+            .and_then(|(seconds, timed)| quotient(timed, seconds));
         metrics.extend(rate.map(|rate| (Metric::MessagesPerSecond, rate)));
-        let nominal = self
-            .rate
-            .map(|rate| u64::from(rate) * ends.peers * u64::from(self.receivers));
+        let nominal = self.rate.map(|rate| u64::from(rate) * sequences);
         metrics.extend(
             rate.zip(nominal)
                 .map(|(rate, nominal)| (Metric::AchievedShare, rate / nominal as f64)),
@@ -53,6 +54,19 @@ impl Measure for Messages {
     /// Bytes that arrived.
     fn payload(&self, ends: &Ends<'_>) -> u64 {
         bytes(&ends.arrivals())
+    }
+}
+
+impl Messages {
+    /// The messages that the time from the first to the last of some sequences counts, of those that arrived.
+    /// With a rate, nothing precedes the first message of a sequence: counted with the others, it would make
+    /// the rate higher than the one that is set. `None` if no message followed a first one.
+    fn timed(&self, arrived: f64, sequences: u64) -> Option<f64> {
+        let followed = arrived - sequences as f64;
+        match self.rate {
+            Some(_) if arrived > 0.0 => Some(followed).filter(|followed| *followed > 0.0),
+            _ => Some(arrived),
+        }
     }
 }
 
