@@ -25,6 +25,7 @@ use perfrun_contract::{
     network::NetworkImpairments,
     parameters::Parameters,
     plan::{Cell, CellKey, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped},
+    quantity::ByteSize,
     role::Role,
     units::{Unit, text, time},
 };
@@ -190,8 +191,8 @@ pub enum Error {
     },
     /// A load ends before the first answer.
     #[error(
-        "workload.{field} is too short: a round trip on network {network} takes {}, and the load lasts {}",
-        text(Unit::Seconds, .round_trip.as_secs_f64()),
+        "workload.{field} is too short: {}, and the load lasts {}",
+        time_before_a_value(.network, *.round_trip, *.round_trips),
         text(Unit::Seconds, .duration.as_secs_f64())
     )]
     TooShort {
@@ -201,8 +202,52 @@ pub enum Error {
         network: String,
         /// Its round trip.
         round_trip: Duration,
+        /// Round trips that the load must exceed.
+        round_trips: u32,
         /// The time of the load.
         duration: Duration,
+    },
+    /// No line of an echo comes back in time.
+    #[error(
+        "workload.echo.deadline is too short: a round trip on network {network} takes {} or more, and a line may take {}",
+        text(Unit::Seconds, .round_trip.as_secs_f64()),
+        text(Unit::Seconds, .deadline.as_secs_f64())
+    )]
+    DeadlineTooShort {
+        /// Name of the network.
+        network: String,
+        /// Its shortest round trip.
+        round_trip: Duration,
+        /// `echo.deadline`.
+        deadline: Duration,
+    },
+    /// A relay refuses everything.
+    #[error(
+        "workload.{workload}.limits.{limit} is 0, so the relay refuses every {refused} and nothing is transferred; raise \
+         it, or leave it out"
+    )]
+    RelayRefusesAll {
+        /// The workload.
+        workload: &'static str,
+        /// The limit that is 0.
+        limit: &'static str,
+        /// What the relay refuses.
+        refused: &'static str,
+    },
+    /// A relay closes each circuit before the end of its transfer.
+    #[error(
+        "workload.{workload}.limits.circuitBytes is too small: a circuit ends after {most}, and a transfer of \
+         workload.{workload}.{field} has {bytes}, to which connecting adds; raise circuitBytes, or lower {field}"
+    )]
+    CircuitTooSmall {
+        /// The workload.
+        workload: &'static str,
+        /// The field with the bytes of a transfer.
+        field: &'static str,
+        /// The bytes that a circuit carries.
+        most: ByteSize,
+        /// The bytes of a transfer.
+        bytes: ByteSize,
     },
     /// Stacks give up before they are connected.
     #[error(
@@ -233,6 +278,18 @@ pub enum Error {
          corrupt"
     )]
     NothingArrives(String),
+}
+
+/// Why a load is too short for a network.
+fn time_before_a_value(network: &str, round_trip: Duration, round_trips: u32) -> String {
+    let time = text(Unit::Seconds, (round_trip * round_trips).as_secs_f64());
+    match round_trips {
+        1 => format!("a round trip on network {network} takes {time}"),
+        _ => format!(
+            "a download on network {network} has only its first burst of bytes until {round_trips} round trips are \
+             over, which takes {time}"
+        ),
+    }
 }
 
 fn reasons(skipped: &[Skipped]) -> String {

@@ -10,7 +10,10 @@ use perfrun_contract::{
     limits::DIAL_TIMEOUT,
     matrix::Stack,
     metric::{Better, Metric},
+    parameters::Parameters,
     plan::{Cell, Plan},
+    quantity::ByteSize,
+    role::Role,
     support::{dial_round_trips, why_pair_unsupported},
 };
 use perfrun_link::{Impairment, Loss, Ratio};
@@ -27,6 +30,7 @@ pub fn check(spec: &PerfRunSpec, plan: &Plan) -> Result<(), Error> {
     }
     for cell in &plan.cells {
         check_distance(plan, cell)?;
+        check_relay_limits(cell)?;
         check_time(plan, cell, spec.timeouts.trial.into())?;
     }
     for (index, expectation) in plan.judging.expect.iter().enumerate() {
@@ -135,13 +139,65 @@ fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
             round_trips,
         });
     }
-    let duration = cell.parameters.duration();
-    match cell.parameters.field_of_duration() {
-        Some(field) if duration <= round_trip => Err(Error::TooShort {
+    let load = &cell.parameters;
+    let (duration, round_trips) = (load.duration(), load.round_trips_before_a_value());
+    if let Some(field) = load.field_of_duration()
+        && duration <= round_trip * round_trips
+    {
+        return Err(Error::TooShort {
             field,
             network: network.name.clone(),
             duration,
             round_trip,
+            round_trips,
+        });
+    }
+    let transits = ways
+        .iter()
+        .flatten()
+        .map(|impairment| impairment.shortest_transit());
+    let shortest: Duration = transits.sum();
+    match load {
+        Parameters::Echo(echo) if echo.deadline() <= shortest => Err(Error::DeadlineTooShort {
+            network: network.name.clone(),
+            round_trip: shortest,
+            deadline: echo.deadline(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses limits of a relay with which no transfer ends. The proxy in place of a relay, raw, has none.
+fn check_relay_limits(cell: &Cell) -> Result<(), Error> {
+    let load = &cell.parameters;
+    if !load.is_relayed() || matches!(cell.stack_of(Role::Relay).0, Stack::Raw) {
+        return Ok(());
+    }
+    let (workload, limits) = (load.workload(), load.limits());
+    let counts = [
+        ("reservations", "reservation", limits.reservations),
+        ("circuits", "circuit", limits.circuits),
+        ("circuitsPerPeer", "circuit", limits.circuits_per_peer),
+    ];
+    for (limit, refused, most) in counts {
+        if most == Some(0) {
+            return Err(Error::RelayRefusesAll {
+                workload,
+                limit,
+                refused,
+            });
+        }
+    }
+    let bytes = ByteSize(load.served_bytes());
+    match limits.circuit_bytes {
+        Some(most) if most <= bytes => Err(Error::CircuitTooSmall {
+            workload,
+            field: match load {
+                Parameters::RelayStress(_) => "transferBytes",
+                _ => "sizes",
+            },
+            most,
+            bytes,
         }),
         _ => Ok(()),
     }

@@ -255,13 +255,24 @@ fn a_load_that_ends_before_its_first_answer_is_refused() {
              matrix: {{clients: [libp2p], servers: [libp2p], networks: [{network}]}}"
         ))
     };
-    let transfer = |duration: &str| format!("{{bandwidth: {{duration: {duration}}}}}");
+    let transfer = |duration: &str, rest: &str| format!("{{bandwidth: {{duration: {duration}, {rest}}}}}");
+    let upload = |duration: &str| transfer(duration, "directions: [upload]");
     assert_eq!(
-        refused(&transfer("200ms"), "far").unwrap(),
+        refused(&upload("200ms"), "far").unwrap(),
         "workload.bandwidth.duration is too short: a round trip on network far takes 200 ms, and the load lasts 200 ms"
     );
-    assert_eq!(refused(&transfer("201ms"), "far"), None);
-    assert_eq!(refused(&transfer("10ms"), "none"), None);
+    assert_eq!(refused(&upload("201ms"), "far"), None);
+    let both = |duration: &str| transfer(duration, "directions: [upload, download]");
+    assert_eq!(
+        refused(&both("400ms"), "far").unwrap(),
+        "workload.bandwidth.duration is too short: a download on network far has only its first burst of bytes until \
+         2 round trips are over, which takes 400 ms, and the load lasts 400 ms"
+    );
+    assert_eq!(refused(&both("401ms"), "far"), None);
+    assert_eq!(refused(&both("10ms"), "none"), None);
+    // The published tools count from the request on.
+    let compat = transfer("201ms", "directions: [download], timing: compat");
+    assert_eq!(refused(&compat, "far"), None);
     let echo = "{echo: {loads: [{connections: 1, streamsPerConnection: 1}], duration: 150ms}}";
     let of_echo = refused(echo, "far").unwrap();
     assert!(
@@ -271,6 +282,72 @@ fn a_load_that_ends_before_its_first_answer_is_refused() {
     // They end with what was in progress.
     assert_eq!(refused("{handshakes: {duration: 10ms}}", "far"), None);
     assert_eq!(refused("{messages: {duration: 10ms}}", "far"), None);
+}
+
+#[test]
+fn an_echo_whose_lines_all_miss_their_deadline_is_refused() {
+    let refused = |figures: &str, deadline: &str| {
+        refusal(&format!(
+            "workload: {{echo: {{loads: [{{connections: 1, streamsPerConnection: 1}}], pause: 50ms, duration: 10s, \
+             deadline: {deadline}}}}}\nnetworks: [{{name: far, {figures}}}]\n\
+             matrix: {{clients: [libp2p], servers: [libp2p], networks: [far]}}"
+        ))
+    };
+    assert_eq!(
+        refused("delay: 400ms", "800ms").unwrap(),
+        "workload.echo.deadline is too short: a round trip on network far takes 800 ms or more, and a line may take \
+         800 ms"
+    );
+    assert_eq!(refused("delay: 400ms", "801ms"), None);
+    // Some packets are faster.
+    assert_eq!(refused("delay: 400ms, jitter: 100ms", "700ms"), None);
+    assert!(
+        refused("delay: 400ms, jitter: 100ms", "600ms").is_some_and(|why| why.contains("600 ms or more"))
+    );
+}
+
+#[test]
+fn limits_of_a_relay_with_which_no_transfer_ends_are_refused() {
+    let refused = |workload: &str, stack: &str| {
+        refusal(&format!(
+            "workload: {workload}\n\
+             matrix: {{clients: [{stack}], servers: [{stack}], transports: [tcp], rawReference: false}}"
+        ))
+    };
+    let relay = |paths: &str, limits: &str| {
+        format!("{{relay: {{sizes: [1Ki, 10M], paths: [{paths}], limits: {{{limits}}}}}}}")
+    };
+    let stress =
+        |limits: &str| format!("{{relayStress: {{sinks: [2], transferBytes: 1M, limits: {{{limits}}}}}}}");
+    assert_eq!(
+        refused(&relay("relayed", "circuitBytes: 10M"), "libp2p").unwrap(),
+        "workload.relay.limits.circuitBytes is too small: a circuit ends after 10M, and a transfer of \
+         workload.relay.sizes has 10M, to which connecting adds; raise circuitBytes, or lower sizes"
+    );
+    assert_eq!(
+        refused(&stress("circuitBytes: 1Ki"), "libp2p").unwrap(),
+        "workload.relayStress.limits.circuitBytes is too small: a circuit ends after 1Ki, and a transfer of \
+         workload.relayStress.transferBytes has 1M, to which connecting adds; raise circuitBytes, or lower \
+         transferBytes"
+    );
+    assert_eq!(refused(&relay("relayed", "circuitBytes: 11M"), "libp2p"), None);
+    assert_eq!(refused(&stress("circuitBytes: 2M, circuits: 1"), "libp2p"), None);
+    assert_eq!(
+        refused(&relay("relayed", "circuits: 0"), "libp2p").unwrap(),
+        "workload.relay.limits.circuits is 0, so the relay refuses every circuit and nothing is transferred; raise it, \
+         or leave it out"
+    );
+    for (limit, what) in [("reservations", "reservation"), ("circuitsPerPeer", "circuit")] {
+        let why = refused(&stress(&format!("{limit}: 0")), "libp2p").unwrap();
+        let expected =
+            format!("workload.relayStress.limits.{limit} is 0, so the relay refuses every {what} ");
+        assert!(why.starts_with(&expected), "{why}");
+    }
+    // No relay has these limits.
+    for limits in ["circuitBytes: 1Ki", "circuits: 0"] {
+        assert_eq!(refused(&relay("direct", limits), "libp2p"), None, "{limits}");
+        assert_eq!(refused(&relay("relayed", limits), "raw"), None, "{limits}");
+    }
 }
 
 #[test]

@@ -145,6 +145,15 @@ impl Workload for Bandwidth {
         self.amount.duration().map(|_| "bandwidth.duration")
     }
 
+    /// The first answer to a download is what the server may send before an acknowledgement: one burst, which
+    /// has no rate. What follows it takes a second round trip.
+    fn round_trips_before_a_value(&self) -> u32 {
+        match (self.direction, self.timing) {
+            (Direction::Upload, _) | (_, Timing::Compat) => 1,
+            (Direction::Download | Direction::Both, Timing::Strict) => 2,
+        }
+    }
+
     fn chunk_bytes(&self) -> ByteSize {
         self.chunk_bytes
     }

@@ -155,6 +155,11 @@ impl Echo {
             + first_line
     }
 
+    /// Longest time that a round trip may take.
+    pub fn deadline(&self) -> Duration {
+        duration(self.deadline_seconds)
+    }
+
     /// Round trips per second of a client if all of its streams echo and a round trip takes no time.
     pub fn nominal_rate(&self) -> f64 {
         self.streams() as f64 / self.pace.seconds()

@@ -82,6 +82,12 @@ pub trait Workload: Send + Sync {
         None
     }
 
+    /// Round trips that the time of [`Self::field_of_duration`] must exceed, so that there is something to
+    /// measure.
+    fn round_trips_before_a_value(&self) -> u32 {
+        1
+    }
+
     /// The pause after each of several items. Zero if it is not known before the trial.
     fn pause(&self) -> Duration {
         Duration::ZERO
