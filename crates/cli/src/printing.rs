@@ -36,7 +36,7 @@ pub(crate) fn resume_command(folder: &Path, results: &Results) -> Option<String>
         message,
     } = results.conclusion();
     let is_open = match reason {
-        EndReason::TrialTimeout => false,
+        EndReason::TrialTimeout | EndReason::WorkloadTimeout => false,
         EndReason::NodeNotReady if message.contains(PROVISION_LIMIT) => false,
         _ => matches!(phase, Phase::Failed | Phase::Cancelled),
     };

@@ -68,7 +68,15 @@ impl Observations {
             node: name.map(str::to_owned),
             reason,
             message,
+            other_limit: false,
         });
+    }
+
+    /// Notes that the time of the trial is not up: timeouts until now are of other limits.
+    pub(crate) fn note_time_left(&mut self) {
+        for failure in &mut self.failures {
+            failure.other_limit |= failure.reason == Reason::Timeout;
+        }
     }
 
     /// The failure that the others follow from: of the likeliest causes, the first that was noticed.
@@ -187,6 +195,7 @@ fn failure(cell: &Cell, observations: &Observations) -> Option<TrialFailure> {
         node: node.cloned(),
         reason,
         message,
+        other_limit: false,
     };
     if let Some(name) = cell.nodes().find(|name| !observations.nodes.contains_key(*name)) {
         return Some(failed(

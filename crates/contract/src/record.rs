@@ -240,6 +240,10 @@ pub struct TrialFailure {
     pub reason: Reason,
     /// For people.
     pub message: String,
+    /// Whether a `Timeout` is of another limit than `timeouts.trial`, such as the `deadline` or the
+    /// `duration` of the workload.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub other_limit: bool,
 }
 
 impl TrialFailure {

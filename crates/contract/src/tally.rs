@@ -116,6 +116,10 @@ pub enum EndReason {
     /// All trials were run. Those that failed took longer than `timeouts.trial`: increase it, or make the
     /// workload smaller.
     TrialTimeout,
+    /// All trials were run. Those that failed exceeded another limit than `timeouts.trial`, such as the
+    /// `deadline` or the `duration` of the workload: the message says which. Increase it, or make the
+    /// workload smaller.
+    WorkloadTimeout,
     /// A node was lost in all trials that failed, or could not be replaced. The message says how.
     /// Give nodes more memory if theirs was used up.
     NodeLost,
@@ -149,10 +153,11 @@ newer::carry!(EndReason);
 
 impl EndReason {
     /// All reasons of this version that a run can end with.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Succeeded,
         Self::Cancelled,
         Self::TrialTimeout,
+        Self::WorkloadTimeout,
         Self::NodeLost,
         Self::ImpairmentNotEffective,
         Self::TrialsFailed,
@@ -320,8 +325,13 @@ impl Tally {
 
     /// The reason that all failed trials share, if it has a name of its own.
     fn reason_of_failures(&self) -> EndReason {
+        let all = |other_limit| {
+            self.failures_by_trial()
+                .all(|(_, failure)| failure.other_limit == other_limit)
+        };
         match self.failures().keys().collect::<Vec<_>>()[..] {
-            [Reason::Timeout] => EndReason::TrialTimeout,
+            [Reason::Timeout] if all(true) => EndReason::WorkloadTimeout,
+            [Reason::Timeout] if all(false) => EndReason::TrialTimeout,
             [Reason::NodeLost] => EndReason::NodeLost,
             [Reason::ImpairmentNotEffective] => EndReason::ImpairmentNotEffective,
             _ => EndReason::TrialsFailed,

@@ -36,6 +36,15 @@ fn lost_once(id: &str) -> [TrialRecord; 2] {
     [failed(id, Reason::NodeLost), retried(completed(id))]
 }
 
+/// A trial that ended because of a limit of its workload.
+fn missed_deadline(id: &str) -> TrialRecord {
+    let mut record = failed(id, Reason::Timeout);
+    if let Some(failure) = &mut record.failure {
+        failure.other_limit = true;
+    }
+    record
+}
+
 /// Records, the state of their run, and its counts and its conclusion in words.
 type Case = (&'static str, Vec<TrialRecord>, RunState, &'static str);
 
@@ -119,6 +128,24 @@ fn every_sequence_of_records_has_one_conclusion() {
             all_but(beside_a_failure),
             Complete,
             "3 completed, 1 failed, Failed, TrialTimeout: 1 of 4 trials failed; the first: c1.i0: Timeout",
+        ),
+    ]);
+}
+
+#[test]
+fn a_limit_of_the_workload_is_not_taken_for_that_of_the_trial() {
+    have_one_conclusion(vec![
+        (
+            "all failures are of a limit of the workload",
+            all_but([missed_deadline("c0.i0"), missed_deadline("c1.i0")]),
+            Complete,
+            "2 completed, 2 failed, Failed, WorkloadTimeout: 2 of 4 trials failed; the first: c0.i0: Timeout",
+        ),
+        (
+            "failures are of several limits",
+            all_but([missed_deadline("c0.i0"), failed("c1.i0", Reason::Timeout)]),
+            Complete,
+            "2 completed, 2 failed, Failed, TrialsFailed: 2 of 4 trials failed; the first: c0.i0: Timeout",
         ),
     ]);
 }

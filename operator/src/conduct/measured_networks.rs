@@ -154,6 +154,7 @@ mod tests {
                 node: None,
                 reason: Reason::ImpairmentNotEffective,
                 message: message.to_owned(),
+                other_limit: false,
             }),
             ..completed("c1.i0")
         }

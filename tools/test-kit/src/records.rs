@@ -138,6 +138,7 @@ pub fn failed(id: &str, reason: Reason) -> TrialRecord {
             node: None,
             reason,
             message: format!("{id}: {reason}"),
+            other_limit: false,
         }),
         ..completed(id)
     }

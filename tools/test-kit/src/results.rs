@@ -157,6 +157,7 @@ impl ResultsBuilder {
                 node: Some(node.into()),
                 reason,
                 message: message.into(),
+                other_limit: false,
             })
         };
         if self.lost_once.iter().any(concerned) {

@@ -454,6 +454,7 @@ fn no_part_is_larger_than_a_config_map() {
         node: None,
         reason: Reason::Internal,
         message: text,
+        other_limit: false,
     });
     let parts = trials_to_parts(&trial_line(&record), PART_BYTES);
     assert!(

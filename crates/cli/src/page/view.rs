@@ -284,6 +284,7 @@ spec:
             reason: Reason::Timeout,
             message: "not done".to_owned(),
             node: None,
+            other_limit: false,
         });
         // One of an earlier session.
         let mut view = View::new("shown", &plan, &[record(&plan, 0, 1e9)], true);
@@ -322,6 +323,7 @@ spec:
             reason: Reason::Timeout,
             message: "not done".to_owned(),
             node: None,
+            other_limit: false,
         });
         view.on(Event::TrialEnded { record: &failed }, 2.0);
         assert_eq!(shown(&view), (2, vec![2e9], "2.00 Gbit/s".to_owned()));

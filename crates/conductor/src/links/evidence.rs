@@ -31,6 +31,7 @@ pub(super) fn add_evidence(
             message: format!(
                 "the link agent of {name}, or what impairs in it, was started again during the trial: its log says why"
             ),
+            other_limit: false,
         };
         return set_failure(record, restarted);
     }

@@ -67,6 +67,7 @@ impl LinksNotReady {
                     Reason::ImpairmentNotEffective
                 },
                 message,
+                other_limit: false,
             },
             check: None,
             lost: lost.into_iter().collect(),
@@ -79,6 +80,7 @@ pub(super) fn failure(node: Option<&str>, message: String) -> TrialFailure {
         node: node.map(str::to_owned),
         reason: Reason::ImpairmentNotEffective,
         message,
+        other_limit: false,
     }
 }
 

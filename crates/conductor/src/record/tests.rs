@@ -364,6 +364,7 @@ fn caused_by(name: &str, reason: Reason) -> TrialFailure {
         node: Some(name.to_owned()),
         reason,
         message: format!("{name}: {reason}"),
+        other_limit: false,
     }
 }
 

@@ -114,6 +114,10 @@ impl Driver<'_> {
                 self.permits.push(report.permit);
                 self.merged_samples = self.merged_samples.max(report.merged_samples);
                 self.observations.add_outcome(&party.name, party.role, outcome);
+                // An earlier session may have started the trial: then nobody knows when it began.
+                if self.started.is_some() && self.began.elapsed() < self.attempt.timeout {
+                    self.observations.note_time_left();
+                }
             }
             None => {
                 let message = format!("{} finished without an outcome", party.name);

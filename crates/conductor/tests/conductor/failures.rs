@@ -107,6 +107,36 @@ async fn a_trial_that_takes_too_long_times_out_at_the_node() {
 }
 
 #[tokio::test]
+async fn a_timeout_before_the_time_of_the_trial_is_of_another_limit() {
+    let other_limits = |out: &Out| -> Vec<bool> {
+        let failures = out.records.iter().filter_map(|record| record.failure.as_ref());
+        failures.map(|failure| failure.other_limit).collect()
+    };
+    for (reason, expected) in [(Reason::Timeout, true), (Reason::StreamFailed, false)] {
+        let out = bench()
+            .node("client-0", failing(TrialState::Running, reason))
+            .trial_timeout(Duration::from_secs(600))
+            .run()
+            .await;
+        assert_eq!(other_limits(&out), [expected; 2], "{reason}");
+    }
+    let endless = Script {
+        works_until: Some(CancellationToken::new()),
+        ..Script::default()
+    };
+    let out = bench()
+        .node("client-0", endless)
+        .trial_timeout(Duration::from_millis(100))
+        .run()
+        .await;
+    assert_eq!(
+        out.outline(),
+        ["c0.i0.a0 client-0 Timeout", "c0.i1.a0 client-0 Timeout"]
+    );
+    assert_eq!(other_limits(&out), [false, false]);
+}
+
+#[tokio::test]
 async fn a_trial_that_nodes_do_not_time_out_is_ended_by_the_conductor() {
     let node = |works_until| Script {
         works_until,

@@ -63,7 +63,10 @@ pub enum Reason {
     )]
     MessageLost,
     /// Not done in time.
-    #[strum(message = "increase `timeouts.trial` or the `deadline`, or make the workload smaller")]
+    #[strum(
+        message = "increase the limit in question (`timeouts.trial`, `deadline` or `duration`), or make the \
+                   workload smaller"
+    )]
     Timeout,
     /// Cancelled on request.
     #[strum(message = "resume the run to measure the trial")]

@@ -32,6 +32,7 @@ fn operations_that_failed_are_counted_by_side_and_reason() {
         node: None,
         reason: Reason::Timeout,
         message: "not done".to_owned(),
+        other_limit: false,
     });
     // Of one iteration: the other failed, and the warm-up does not count.
     let table = "\
@@ -67,6 +68,7 @@ fn a_value_of_fewer_trials_says_which_failed_which_were_not_run_and_which_are_wi
         node: None,
         reason: Reason::Timeout,
         message: "not done".to_owned(),
+        other_limit: false,
     });
     results.trials[2].metrics.remove(&Metric::UploadGoodput);
     results.summary.clear();

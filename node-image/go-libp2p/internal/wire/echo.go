@@ -92,7 +92,7 @@ func (e *Echo) receive(reason contract.Reason, wrong string) error {
 // late turns an error by the deadline into a failure that says so.
 func (e *Echo) late(err error) error {
 	if isDeadline(err) {
-		return contract.Failf(contract.Timeout, "a line did not arrive within %v", e.deadline)
+		return contract.Failf(contract.Timeout, "a line did not come back within its deadline, %v", e.deadline)
 	}
 	if errors.Is(err, io.EOF) {
 		return tooFew("the line", 0, uint64(len(e.line)))

@@ -76,7 +76,10 @@ impl EchoSide {
     }
 
     fn missed_deadline(&self) -> Failed {
-        let message = format!("a line did not arrive within {:?}", self.deadline);
+        let message = format!(
+            "a line did not come back within its deadline, {:?}",
+            self.deadline
+        );
         Failed(failure(Reason::Timeout, message))
     }
 }
