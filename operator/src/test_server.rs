@@ -320,7 +320,9 @@ impl State {
 /// What wakes a run, and a receiver that gets each time that it does.
 pub(crate) fn wake() -> (Wake, UnboundedReceiver<()>) {
     let (woken, wakes) = unbounded_channel();
-    let wake: Wake = Arc::new(move || drop(woken.send(())));
+    let wake: Wake = Arc::new(move || {
+        let _ = woken.send(());
+    });
     (wake, wakes)
 }
 

@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_transport_without_every_use_of_a_workload_has_it_in_part() {
-        let of = |name: &str| workloads().find(|uses| workload(uses) == name).unwrap();
+        let of = |name: &str| USES.into_iter().find(|uses| workload(uses) == name).unwrap();
         assert_eq!(transports(of("messages"), Stack::Commonware), "tcp");
         assert_eq!(
             transports(of("relay"), Stack::Litep2p),

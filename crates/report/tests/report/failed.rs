@@ -121,6 +121,7 @@ fn a_failed_trial_names_its_node_once_and_its_sentence_ends_once() {
         node: Some("client-0".to_owned()),
         reason: Reason::ImpairmentNotEffective,
         message: "client-0: is anybody there?".to_owned(),
+        other_limit: false,
     });
     let rendered = markdown(&results.reported_run());
     assert!(rendered.contains("| client-0: is anybody there? |"), "{rendered}");

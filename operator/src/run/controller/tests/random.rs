@@ -365,7 +365,7 @@ impl World {
             25..60 => edit("suspend", false.into()),
             60..70 => edit("cancel", true.into()),
             70..85 => server.change(&path, |run| {
-                run["metadata"]["annotations"] = json!({"at": "once"})
+                run["metadata"]["annotations"] = json!({"at": "once"});
             }),
             _ => server.remove(&path),
         }
