@@ -320,7 +320,10 @@ pub const COMMANDS: [Statuses; 22] = [
         command: "man",
         meanings: &[
             (SUCCESS, "the pages were written"),
-            (INCOMPLETE, "a page cannot be written: see standard error"),
+            (
+                INCOMPLETE,
+                "a page cannot be written: name a folder in which you may write",
+            ),
         ],
         note: "",
     },

@@ -50,7 +50,7 @@ pub(crate) enum Fault {
     Mute,
     /// It impairs, and nothing that its node sends in a trial passes by it.
     Bypassed,
-    /// No probe over a link that it delays comes through.
+    /// No probe over a link on which it loses packets comes through.
     Lossy,
     /// It answers probes, and none that only fills the link.
     Overfull,
@@ -185,7 +185,7 @@ impl Inner {
         let is_deaf = match self.agents[&far].fault {
             Fault::Mute => true,
             Fault::Overfull => probe.plan.echoes == 0,
-            Fault::Lossy => !self.agents[&far].towards(ip).delay.is_zero(),
+            Fault::Lossy => self.agents[&far].towards(ip).loss.is_some(),
             _ => false,
         };
         if is_deaf {

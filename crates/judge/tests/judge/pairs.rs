@@ -1,10 +1,12 @@
 //! Which trials make a pair, and what a failed or disturbed one does to it.
 
-use std::time::Duration;
+use std::num::NonZeroU64;
 
 use perfrun_contract::{
+    matrix::Protocol,
     network::NetworkImpairments,
-    parameters::{Parameters, Ping},
+    parameters::{Amount, Bandwidth, Parameters},
+    workload::Direction,
 };
 
 use super::*;
@@ -84,21 +86,18 @@ fn long_trials_over_a_slow_network_are_pairs() {
         record.at_seconds = place as f64 * 600.0;
     }
     assert_eq!(run.goodput(0).pairs, 0, "the pauses are too long");
-    // 1000 round trips of 600 ms.
-    let mut satellite = NetworkImpairments {
-        name: "satellite".to_owned(),
+    // 75 MB at 1 Mbit/s.
+    let mut slow = NetworkImpairments {
+        name: "slow".to_owned(),
         ..NetworkImpairments::default()
     };
-    satellite.to_server.delay = Duration::from_millis(300);
-    satellite.to_client.delay = Duration::from_millis(300);
+    slow.to_server.rate_bits_per_second = NonZeroU64::new(1_000_000);
     for cell in &mut run.plan.cells {
-        cell.network.clone_from(&satellite.name);
-        cell.parameters = Parameters::Ping(Ping {
-            count: 1000,
-            interval_seconds: 0.0,
-        });
+        cell.network.clone_from(&slow.name);
+        let upload = Bandwidth::new(Protocol::Perf, Direction::Upload, Amount::Count(75_000_000));
+        cell.parameters = Parameters::Bandwidth(upload);
     }
-    run.plan.networks.push(satellite);
+    run.plan.networks.push(slow);
     assert_eq!(run.goodput(0).pairs, 20);
 }
 

@@ -11,7 +11,7 @@ apiVersion: perfrun.io/v1alpha1
 kind: PerfRun
 metadata: {name: run}
 spec:
-  workload: {ping: {}}
+  workload: {ping: {count: 10}}
   stacks: [{name: mine, stack: libp2p, image: 'perfrun.invalid/node:variant', env: {SOCKETS: '4'}}]
   networks:
   - {name: by-kernel, delay: 5ms, backend: kernel}
