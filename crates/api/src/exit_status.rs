@@ -59,9 +59,9 @@ pub const COMMANDS: [Statuses; 22] = [
             ),
             (
                 INCOMPLETE,
-                "a trial or the run failed, the run was refused, or the machine was not quiet in time (--wait-quiet); with \
-                 --cluster also if the run was cancelled or deleted: remove the cause that the message names; --resume runs \
-                 failed trials again",
+                "a trial or the run failed, the run was refused, or the machine was not quiet in time (--wait-quiet). \
+                 With --cluster also if the run was cancelled or deleted. Remove the cause that the message names; \
+                 --resume runs failed trials again",
             ),
             (FAIL, "every trial completed, and an expectation does not hold"),
             (

@@ -88,8 +88,8 @@ impl Lab {
     /// Starts a part that was stopped or has exited, and waits until it works.
     pub(crate) fn start(&mut self, part: Part) -> Result<()> {
         self.check_exists(part)?;
-        // The controller manager and the scheduler end when they cannot continue. On a real control plane, the
-        // kubelet starts them again.
+        // The controller manager and the scheduler end when they cannot continue. On a real control plane,
+        // the kubelet starts them again.
         let mut ended = self.record()?.dead();
         ended.retain(|other| matches!(other, Part::ControllerManager | Part::Scheduler) && *other != part);
         // They come last: the part may be the API server, without which they end again.

@@ -80,7 +80,7 @@ pub(super) fn governor(facts: &Facts) -> Finding {
     others.sort_unstable();
     others.dedup();
     match (governors.is_empty(), others.is_empty()) {
-        (true, _) => Finding::good("none: the kernel does not set frequencies here"),
+        (true, _) => Finding::good("this kernel does not set frequencies"),
         (false, true) => Finding::good("performance"),
         (false, false) => Finding::hint(
             format!("{}: frequencies follow the load", others.join(", ")),
@@ -397,7 +397,7 @@ mod tests {
             "powersave, schedutil: ",
             "echo performance | sudo tee",
         );
-        is_good(&with(&[]), "none: the kernel does not set frequencies here");
+        is_good(&with(&[]), "this kernel does not set frequencies");
     }
 
     #[test]

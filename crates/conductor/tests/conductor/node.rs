@@ -184,7 +184,7 @@ impl ScriptedNode {
             .collect()
     }
 
-    /// Ids of the trials that it was told to start, in order.
+    /// Ids of the trials that it had to start, in order.
     pub(crate) fn started(&self) -> Vec<String> {
         let calls = self.calls();
         let starts = calls

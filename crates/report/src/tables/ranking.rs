@@ -240,7 +240,7 @@ fn cases(index: &ResultsIndex<'_>) -> Vec<Case> {
             for load in &of_metric {
                 let is_here = |cell: &&&Cell| Path::of(cell) == path && cell.parameters == **load;
                 let here: Vec<&Cell> = all.iter().filter(is_here).copied().collect();
-                // The raw reference is what others are compared with, so it is mentioned only where it is alone.
+                // Others are compared with the raw reference, so it is mentioned only where it is alone.
                 let is_alone = here.iter().all(|cell| cell.is_raw());
                 let compared = here.into_iter().filter(|cell| is_alone || !cell.is_raw());
                 // Round trips of a stack that does not keep up with its load are those of a smaller load.

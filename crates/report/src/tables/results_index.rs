@@ -319,8 +319,8 @@ impl<'a> ResultsIndex<'a> {
         })
     }
 
-    /// Why there is no value. Nothing is said of a cell with a trial that completed: it was measured, and the
-    /// value does not apply.
+    /// Why there is no value. A dash for a cell with a trial that completed: it was measured, and the value
+    /// does not apply.
     pub(crate) fn missing(
         &self,
         pair: StackPair<'_>,
